@@ -66,8 +66,13 @@ constexpr std::array kTraining = {
     Variable{"CPU_NUM", "1", "threads",
              "Threads that run the logical shards of a local step; trainer threads of an "
              "asynchronous worker."},
-    Variable{"FLEET_NUM_THREADS", "1", "threads",
-             "Threads that compute an op of a step; the bits are the same for any number."},
+    Variable{"FLEET_NUM_THREADS", "", "threads",
+             "Threads that compute an op of a step; the bits are the same for any number. Not set: "
+             "the cores that the process may use, divided by the job's processes that run on the "
+             "same ones."},
+    Variable{"FLEET_PIN_THREADS", "0", "0 or 1",
+             "1: threads that compute ops each stay on one core of the process's share, where it "
+             "is known which those are."},
     Variable{"FLAGS_communicator_max_merge_var_num", "0", "gradients",
              "Asynchronous: gradients of a parameter that are merged into one push, at most. 0: "
              "as many as CPU_NUM."},
@@ -150,9 +155,15 @@ constexpr std::array kRoles = {
         "torchrun: a port of rank 0's machine, which torchrun may hold itself: ranks meet at the "
         "next one."},
     Variable{"LOCAL_WORLD_SIZE", "", "number", "torchrun: how many workers this machine has."},
+    Variable{"LOCAL_RANK", "", "number",
+             "torchrun: this worker's number among them. With LOCAL_WORLD_SIZE it says which share "
+             "of the cores is its own (FLEET_NUM_THREADS, FLEET_PIN_THREADS)."},
     Variable{"TORCHELASTIC_RUN_ID", "", "text", "torchrun: part of the job id."},
     Variable{"OMPI_COMM_WORLD_RANK", "", "number", "Open MPI: this worker's number, from 0."},
     Variable{"OMPI_COMM_WORLD_SIZE", "", "number", "Open MPI: how many workers there are."},
+    Variable{"OMPI_COMM_WORLD_LOCAL_SIZE", "", "number",
+             "Open MPI: how many workers this machine has, for the share of its cores."},
+    Variable{"OMPI_COMM_WORLD_LOCAL_RANK", "", "number", "The worker's number among them."},
     Variable{"PMIX_RANK", "", "number", "Set where a launcher of MPI started the process."},
     Variable{"PMI_SIZE", "", "number", "The same, of older launchers."},
     Variable{"SLURM_PROCID", "", "number", "Slurm: this worker's number, from 0."},
@@ -166,6 +177,11 @@ constexpr std::array kRoles = {
     Variable{"SLURM_JOB_NODELIST", "", "hosts", "The same, where SLURM_STEP_NODELIST is not set."},
     Variable{"SLURM_STEP_NUM_NODES", "", "number",
              "Slurm without PMI: 1 says that all ranks are on this machine."},
+    Variable{"SLURM_STEP_TASKS_PER_NODE", "", "numbers",
+             "Slurm: how many workers each node has, for the share of its cores."},
+    Variable{"SLURM_NODEID", "", "number", "Slurm: this node's place in that list."},
+    Variable{"SLURM_LOCALID", "", "number", "Slurm: the worker's number on this node."},
+    Variable{"SLURM_CPUS_ON_NODE", "", "number", "Slurm: the job's cores on this node."},
     Variable{"PMI_RANK", "", "number", "Set where a launcher of MPI started the process."},
 };
 
@@ -191,6 +207,10 @@ constexpr std::array kLaunched = {
         "and without that one rank to each that is there."},
     Variable{"FLEET_PROGRESS_FD", "", "descriptor",
              "Where a process writes its progress; set with `--progress` and `--json`."},
+    Variable{"FLEET_LOCAL_PROCESSES", "", "number",
+             "How many processes of the job the launcher started on this machine; they share its "
+             "cores (FLEET_NUM_THREADS)."},
+    Variable{"FLEET_LOCAL_INDEX", "", "number", "This process's number among them."},
     Variable{"FLEET_LAUNCH_ID", "", "text", "Marks every process of one run of a launcher."},
     Variable{"FLEET_RESTARTS", "", "number",
              "How often the launcher has started the job again, with `--max_restarts`."},
@@ -211,10 +231,9 @@ constexpr std::array kGroups = {
     EnvironmentGroup{"The job and its connections", "Read by `fleet::init` and `attach`.", kJob},
     EnvironmentGroup{"How long to wait", "Read by `fleet::init` and `attach`.", kWaiting},
     EnvironmentGroup{"Training",
-                     "Read by `fleet::init` and `attach`; CPU_NUM and FLEET_NUM_THREADS by each "
-                     "executor when it "
-                     "is made. "
-                     "What the code says wins over FLAGS_communicator_* and FLAGS_rpc_*.",
+                     "Read by `fleet::init` and `attach`; CPU_NUM, FLEET_NUM_THREADS and "
+                     "FLEET_PIN_THREADS by each executor when it is made. What the code says wins "
+                     "over FLAGS_communicator_* and FLAGS_rpc_*.",
                      kTraining},
     EnvironmentGroup{"Looking inside", "Read by `fleet::init`, executors, tools and launchers.",
                      kInspection},

@@ -74,6 +74,28 @@ Row collective_2_net(const Rounds& rounds, const std::string& net, int rows, int
   return row;
 }
 
+// A worker whose ops have two threads, and a server beside it, against the same training without a
+// server.
+Row sync_worker_2t(const Rounds& rounds) {
+  JobShape shape = JobShape::parameter_servers(1, 1, 40);
+  shape.net = "resnet20";
+  shape.rows = 64;
+  shape.environment = {"FLEET_NUM_THREADS=2"};
+  JobShape local = JobShape::alone(40);
+  local.net = shape.net;
+  local.rows = shape.rows;
+  local.environment = shape.environment;
+  Row row = {.unit = "steps/s",
+             .peer = "one process, two threads",
+             .kind = BenchPeer::kLimit,
+             .target = 0.9,
+             .note = instruction_set()};
+  row.take(rounds.pairs(
+      kRounds, [&] { return run_job(shape).steps_per_s; },
+      [&] { return run_job(local).steps_per_s; }));
+  return row;
+}
+
 Row start_2x2(const Rounds& rounds) {
   const auto seconds =
       rounds.values(kRounds, [] { return run_job(JobShape::parameter_servers(2, 2, 1)).seconds; });
@@ -113,6 +135,7 @@ int main(int argc, char** argv) {
         [](const Rounds& rounds) { return collective_2_net(rounds, "lenet", 64, 120); }},
        {"collective_2_resnet20",
         [](const Rounds& rounds) { return collective_2_net(rounds, "resnet20", 32, 40); }},
+       {"sync_worker_2t", sync_worker_2t},
        {"start_2x2", start_2x2},
        {"memory_server", memory_server}});
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "benchmarks/engine/net_sizes.h"
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
@@ -14,12 +15,16 @@ namespace {
 namespace layers = fluid::layers;
 using fluid::Variable;
 
+using Lengths = int64_t (*)(int64_t batch, int64_t row);
+
 // What the builders below share: the input is "x", the probabilities of the classes come back.
 struct Model {
   fluid::Shape input;  // of one row
   int64_t classes = 10;
   Variable (*build)(const Variable& x, int64_t classes);
-  int64_t steps = 1;  // of a sequence: rows of x that belong together
+  Lengths lengths = nullptr;  // of sequences: rows of x that belong together
+  int64_t batches = 1;
+  bool words = false;  // x is words, each of which has a label; logits come back
 };
 
 template <int kHidden>
@@ -66,11 +71,19 @@ Variable resnet20(const Variable& x, int64_t classes) {
   return layers::fc(pooled, classes, {.act = "softmax"});
 }
 
-Variable lstm(const Variable& x, int64_t classes) {
+Variable lstm_states(const Variable& x) {
   constexpr int64_t kUnits = 128;
   const auto gates = layers::fc(x, 4 * kUnits, {.bias_attr = {.omit = true}});
-  const auto states = layers::dynamic_lstm(gates, 4 * kUnits, {.use_peepholes = false});
-  return layers::fc(layers::sequence_last_step(states.hidden), classes, {.act = "softmax"});
+  return layers::dynamic_lstm(gates, 4 * kUnits, {.use_peepholes = false}).hidden;
+}
+
+Variable lstm(const Variable& x, int64_t classes) {
+  return layers::fc(layers::sequence_last_step(lstm_states(x)), classes, {.act = "softmax"});
+}
+
+Variable language_model(const Variable& words, int64_t classes) {
+  const auto embedded = layers::embedding(words, {classes, 128}, {.is_sparse = true});
+  return layers::fc(lstm_states(embedded), classes);
 }
 
 Variable heads_of(const Variable& x, int width) {
@@ -97,6 +110,11 @@ Variable transformer(const Variable& x, int64_t classes) {
   return layers::fc(layers::reduce_mean(encoded, {.dim = {1}}), classes, {.act = "softmax"});
 }
 
+template <int64_t kLength>
+int64_t always(int64_t, int64_t) {
+  return kLength;
+}
+
 const std::map<std::string, Model>& models() {
   static const std::map<std::string, Model> kModels = {
       {"mlp", {.input = {32}, .classes = 2, .build = mlp<128>}},
@@ -104,7 +122,15 @@ const std::map<std::string, Model>& models() {
       {"lenet", {.input = {1, 28, 28}, .build = lenet}},
       {"resnet20", {.input = {3, 32, 32}, .build = resnet20}},
       {"ctr_dense", {.input = {273}, .classes = 2, .build = ctr_dense}},
-      {"lstm", {.input = {128}, .build = lstm, .steps = 32}},
+      {"lstm", {.input = {128}, .build = lstm, .lengths = always<32>}},
+      {"lstm_ragged",
+       {.input = {128}, .build = lstm, .lengths = ragged_length, .batches = kRaggedBatches}},
+      {"lm_vocab30k",
+       {.input = {1},
+        .classes = kVocabulary,
+        .build = language_model,
+        .lengths = always<kSentence>,
+        .words = true}},
       {"transformer", {.input = {64, 128}, .build = transformer}}};
   return kModels;
 }
@@ -115,33 +141,60 @@ const Model& model_of(const std::string& name) {
   throw_error(ErrorCode::kInput, {.what = "no such net", .where = "make_net", .got = name});
 }
 
-}  // namespace
-
-fluid::Variable append_net(const std::string& name) {
-  const Model& model = model_of(name);
-  const auto x = layers::data("x", model.input, fluid::DType::kFloat32,
-                              {.lod_level = model.steps > 1 ? 1 : 0});
-  const auto y = layers::data("y", {1}, fluid::DType::kInt64);
-  return layers::mean(layers::cross_entropy(model.build(x, model.classes), y));
-}
-
-fluid::Feed make_batch(const std::string& name, int64_t rows) {
-  const Model& model = model_of(name);
-  fluid::Shape shape{rows * model.steps};
-  for (const int64_t dim : model.input) shape.push_back(dim);
+fluid::Tensor numbers(const fluid::Shape& shape) {
   fluid::Tensor x(fluid::DType::kFloat32, shape);
-  fluid::Tensor y(fluid::DType::kInt64, {rows, 1});
   const RandomKey key = RandomKey::of(1, "batch");
   for (int64_t i = 0; i < x.numel(); ++i) {
     x.data<float>()[i] = uniform_float(key, static_cast<uint64_t>(i));
   }
-  for (int64_t i = 0; i < rows; ++i) y.data<int64_t>()[i] = i % model.classes;
-  if (model.steps > 1) {
-    std::vector<int64_t> offsets;
-    for (int64_t i = 0; i <= rows; ++i) offsets.push_back(i * model.steps);
-    x.set_lod({offsets});
+  return x;
+}
+
+fluid::Tensor words_below(int64_t count, const fluid::Shape& shape) {
+  fluid::Tensor x(fluid::DType::kInt64, shape);
+  const RandomKey key = RandomKey::of(1, "batch");
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const float place = uniform_float(key, static_cast<uint64_t>(i));
+    x.data<int64_t>()[i] = static_cast<int64_t>(place * static_cast<float>(count));
   }
+  return x;
+}
+
+// Where sequences begin, and the end of the last one.
+std::vector<int64_t> offsets_of(Lengths lengths, int64_t batch, int64_t rows) {
+  std::vector<int64_t> offsets = {0};
+  for (int64_t i = 0; i < rows; ++i) offsets.push_back(offsets.back() + lengths(batch, i));
+  return offsets;
+}
+
+fluid::Feed batch_of(const Model& model, int64_t batch, int64_t rows) {
+  std::vector<int64_t> offsets;
+  if (model.lengths != nullptr) offsets = offsets_of(model.lengths, batch, rows);
+  fluid::Shape shape{offsets.empty() ? rows : offsets.back()};
+  for (const int64_t dim : model.input) shape.push_back(dim);
+  fluid::Tensor x = model.words ? words_below(model.classes, shape) : numbers(shape);
+  fluid::Tensor y(fluid::DType::kInt64, {model.words ? shape[0] : rows, 1});
+  for (int64_t i = 0; i < y.numel(); ++i) y.data<int64_t>()[i] = i % model.classes;
+  if (!offsets.empty()) x.set_lod({offsets});
+  if (model.words) y.set_lod({offsets});
   return {{"x", x}, {"y", y}};
+}
+
+}  // namespace
+
+fluid::Variable append_net(const std::string& name) {
+  const Model& model = model_of(name);
+  const auto x =
+      layers::data("x", model.input, model.words ? fluid::DType::kInt64 : fluid::DType::kFloat32,
+                   {.lod_level = model.lengths != nullptr ? 1 : 0});
+  const auto y = layers::data("y", {1}, fluid::DType::kInt64, {.lod_level = model.words ? 1 : 0});
+  const auto out = model.build(x, model.classes);
+  return layers::mean(model.words ? layers::softmax_with_cross_entropy(out, y)
+                                  : layers::cross_entropy(out, y));
+}
+
+fluid::Feed make_batch(const std::string& name, int64_t rows) {
+  return batch_of(model_of(name), 0, rows);
 }
 
 Net make_net(const std::string& name, int64_t rows) {
@@ -151,7 +204,8 @@ Net make_net(const std::string& name, int64_t rows) {
   const auto loss = append_net(name);
   fluid::optimizer::SGD({.learning_rate = 0.01}).minimize(loss);
   net.cost = loss.name();
-  net.feed = make_batch(name, rows);
+  const Model& model = model_of(name);
+  for (int64_t i = 0; i < model.batches; ++i) net.feeds.push_back(batch_of(model, i, rows));
   return net;
 }
 

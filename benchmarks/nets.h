@@ -1,5 +1,5 @@
-// The nets that benchmarks train: whole steps of forward, backward and SGD, on one batch that
-// stays. torch/torch_steps.cc has the same nets in LibTorch.
+// The nets that benchmarks train: whole steps of forward, backward and SGD, on batches that stay.
+// torch/torch_steps.cc has the same nets in LibTorch.
 #pragma once
 
 #include <string>
@@ -15,9 +15,12 @@ struct Net {
   fluid::Program main;
   fluid::Program startup;
   std::string cost;
-  fluid::Feed feed;
+  std::vector<fluid::Feed> feeds;  // in turn
+  size_t steps = 0;
 
-  void train(fluid::Executor& executor) const { executor.run(main, feed, {cost}); }
+  void train(fluid::Executor& executor) {
+    executor.run(main, feeds[steps++ % feeds.size()], {cost});
+  }
 };
 
 // `name` is one of:
@@ -27,12 +30,15 @@ struct Net {
 //   resnet20     3 stages of 3 blocks, 16/32/64 channels, 1 x 1 projections, on 3 x 32 x 32
 //   ctr_dense    273-400-400-400-2, relu
 //   lstm         32 steps of 128 inputs and 128 units, the last state to 10 classes
+//   lstm_ragged  the same with sequences of 8 to 64 steps, in 16 batches that take turns
+//   lm_vocab30k  sentences of 20 of 30000 words: embedding (sparse gradient) and LSTM of 128, the
+//                next word at each
 //   transformer  2 encoder layers, 128 wide, 4 heads, inner 512, 64 positions, mean to 10 classes
 // Every one ends in softmax and cross entropy. Throws for another name.
 //
 // Appends the net, up to its loss, to the calling thread's default programs.
 fluid::Variable append_net(const std::string& name);
-// What it is fed with.
+// What it is fed with: the first batch.
 fluid::Feed make_batch(const std::string& name, int64_t rows);
 // With the ops of SGD, in programs of its own.
 Net make_net(const std::string& name, int64_t rows);

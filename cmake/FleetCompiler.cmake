@@ -26,6 +26,10 @@ endif()
 
 set(CMAKE_PCH_WARN_INVALID OFF)
 
+# Programs say which processors they need, so that the system refuses to start them elsewhere.
+include(CheckLinkerFlag)
+check_linker_flag(CXX "LINKER:-z,x86-64-v3" FLEET_LINKER_MARKS_PROCESSORS)
+
 add_library(fleet_compile_options INTERFACE)
 # -ffp-contract=off: a value must not depend on whether an element falls into the vector body or
 # the scalar tail of a loop, or on how a parameter was sliced. Kernels that want fused

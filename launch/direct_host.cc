@@ -72,6 +72,8 @@ class DirectHost : public Host {
                        .argv = job_.command,
                        .environment = merged(job_.common, member.variables),
                        .output_fd = log.get()};
+    child.environment.set("FLEET_LOCAL_PROCESSES", str_cat(job_.members.size()));
+    child.environment.set("FLEET_LOCAL_INDEX", str_cat(index));
     const FileDescriptor write_end = progress_pipe(index);
     if (write_end) {
       child.passed_fd = write_end.get();

@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<std::string_view, 10> kRolePrefixes = {
     "PADDLE_",    "OMPI_",      "PMIX_",         "PMI_",          "MPI_LOCAL",
     "SLURM_STEP", "SLURM_TASK", "TORCHELASTIC_", "FLEET_LAUNCH_", "PET_"};
-constexpr std::array<std::string_view, 24> kRoleNames = {"TRAINING_ROLE",
+constexpr std::array<std::string_view, 26> kRoleNames = {"TRAINING_ROLE",
                                                          "POD_IP",
                                                          "FLAGS_selected_gpus",
                                                          "TRAINER_PORTS_NUM",
@@ -38,6 +38,8 @@ constexpr std::array<std::string_view, 24> kRoleNames = {"TRAINING_ROLE",
                                                          "SLURM_GTIDS",
                                                          "SYS_JOB_ID",
                                                          "FLEET_PROGRESS_FD",
+                                                         "FLEET_LOCAL_PROCESSES",
+                                                         "FLEET_LOCAL_INDEX",
                                                          "DISTRIBUTED_TRAINER_ENDPOINTS"};
 constexpr std::array<std::string_view, 8> kTuningPrefixes = {
     "OMPI_MCA_btl", "OMPI_MCA_pml",   "OMPI_MCA_mpi",   "OMPI_MCA_coll",

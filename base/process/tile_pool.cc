@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 #include <pthread.h>
+#include <sched.h>
 #include <utility>
 
 #include "base/strings.h"
@@ -32,7 +33,7 @@ struct Inside {
 
 }  // namespace
 
-TilePool::TilePool(Options options) : options_(options) {}
+TilePool::TilePool(Options options) : options_(std::move(options)) {}
 
 TilePool::~TilePool() {
   if (threads_.empty()) return;
@@ -47,7 +48,18 @@ TilePool::~TilePool() {
 
 void TilePool::start() {
   forks_ = forks().load(std::memory_order_relaxed);
-  for (int i = 1; i < options_.threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+  for (int i = 1; i < options_.threads; ++i) {
+    threads_.emplace_back([this, i] { serve(i); });
+    if (threads_.size() <= options_.cores.size()) pin(threads_.back(), threads_.size() - 1);
+  }
+}
+
+// A core that may not be used leaves the thread where the system puts it.
+void TilePool::pin(std::thread& thread, size_t core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(static_cast<size_t>(options_.cores[core]), &cores);
+  pthread_setaffinity_np(thread.native_handle(), sizeof cores, &cores);
 }
 
 void TilePool::run_alone(const Work& work) {

@@ -23,6 +23,8 @@ class TilePool {
     // Threads without work look for some for a little while before they sleep. Only where there is
     // a core for each.
     bool spins = true;
+    // The core that each thread but the caller runs on; shorter lists leave the others free.
+    std::vector<int> cores = {};
   };
   explicit TilePool(Options options);
   ~TilePool();
@@ -56,6 +58,7 @@ class TilePool {
   void wait_for_others() const;
   void fail(int64_t i);
   void start();
+  void pin(std::thread& thread, size_t core);
 
   const Options options_;
   std::mutex calling_;
@@ -74,21 +77,37 @@ class TilePool {
 // comes from shapes, never from the number of threads: so the bits are the same for any.
 class Tiles {
  public:
+  // Of a tile in simple loops over elements, about: work for some ten microseconds, so that handing
+  // tiles over costs little, and one of them is as fast as the whole. Only tests change it, before
+  // anything is computed: results may depend on it, as on shapes.
+  static inline int64_t elements = 32768;
+
   Tiles() = default;
   // The pool must outlive it; null: there is none.
   explicit Tiles(TilePool* pool) : pool_(pool) {}
 
   bool parallel() const { return pool_ != nullptr; }
+  // Items that make a tile, where one is as much work as `cost` elements of a simple loop; 1 or
+  // more.
+  static int64_t items(int64_t cost) {
+    return std::max<int64_t>(1, elements / std::max<int64_t>(1, cost));
+  }
+
   // As TilePool::run.
   template <class Tile>
   void run(int64_t count, const Tile& tile) const {
     if (pool_ != nullptr && count > 1) return pool_->run(count, tile);
     for (int64_t i = 0; i < count; ++i) tile(i);
   }
-  // Calls range(begin, end) for the parts of [0, n) that have `size` numbers, but for the last one.
+  // Calls range(begin, end) for the parts of [0, n) that have `size` items, but for the last one.
   template <class Range>
   void ranges(int64_t n, int64_t size, const Range& range) const {
     run((n + size - 1) / size, [&](int64_t i) { range(i * size, std::min(n, (i + 1) * size)); });
+  }
+  // The same for parts that are a tile each: of items(cost) items.
+  template <class Range>
+  void split(int64_t n, int64_t cost, const Range& range) const {
+    ranges(n, items(cost), range);
   }
 
  private:

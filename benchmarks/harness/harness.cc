@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -213,6 +214,7 @@ std::vector<BenchRow> run_benchmarks(const std::vector<Benchmark>& all,
 }
 
 int bench_main(int argc, char** argv, const char* summary, const std::vector<Benchmark>& all) {
+  setenv("FLEET_NUM_THREADS", "1", 1);
   const po::options_description flags = flags_of_all();
   try {
     po::variables_map given;

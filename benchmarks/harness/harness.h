@@ -40,9 +40,11 @@ struct BenchOptions {
 std::vector<tools::BenchRow> run_benchmarks(const std::vector<Benchmark>& all,
                                             const BenchOptions& options);
 
-// Parses the command line (see --help), runs the benchmarks, prints each row and a last line that
-// counts them and names those that failed, missed or are invalid. The exit code is 1 when one
-// failed; with --strict also when one missed or is invalid.
+// Ops of this process and of those that it starts have one thread, where a row does not ask for
+// more (FLEET_NUM_THREADS): rows compare cores. Parses the command line (see --help), runs the
+// benchmarks, prints each row and a last line that counts them and names those that failed, missed
+// or are invalid. The exit code is 1 when one failed; with --strict also when one missed or is
+// invalid.
 int bench_main(int argc, char** argv, const char* summary, const std::vector<Benchmark>& all);
 
 }  // namespace fleet::benchmarks

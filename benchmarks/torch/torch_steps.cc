@@ -1,15 +1,25 @@
 // The peer of the engine's rows: whole SGD steps of the nets of benchmarks/nets.h in LibTorch.
-// Prints steps per second, and per second of processor time. A program of its own, so that its
-// thread pools and ours never share a process.
+// Prints steps per second, and per second of processor time; or the kilobytes that the first five
+// steps take at most, beside what was there before. A program of its own, so that its thread pools
+// and ours never share a process.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <functional>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <torch/torch.h>
+#include <torch/version.h>
 #include <vector>
 
+#include "benchmarks/engine/net_sizes.h"
+#include "benchmarks/engine/own_memory.h"
+
+namespace fleet::benchmarks {
 namespace {
 
 namespace nn = torch::nn;
@@ -80,18 +90,48 @@ nn::Sequential resnet20() {
   return net;
 }
 
-// The state after the last of 32 steps.
+// The state after the last step of each sequence.
 struct LstmImpl : nn::Module {
   LstmImpl()
       : lstm(register_module("lstm", nn::LSTM(128, 128))),
         out(register_module("out", nn::Linear(128, 10))) {}
-  Tensor forward(const Tensor& x) {
-    return out->forward(std::get<0>(std::get<1>(lstm->forward(x))).squeeze(0));
+  Tensor forward(const Tensor& x) { return of_state(lstm->forward(x)); }
+  Tensor packed(const Tensor& x, const Tensor& lengths) {
+    const auto sequences = nn::utils::rnn::pack_padded_sequence(x, lengths, false, false);
+    return of_state(lstm->forward_with_packed_input(sequences));
+  }
+  // Runs over the padding, too, and picks the last states.
+  Tensor padded(const Tensor& x, const Tensor& lengths) {
+    const Tensor states = std::get<0>(lstm->forward(x));
+    return out->forward(states.index({lengths - 1, torch::arange(lengths.size(0))}));
   }
   nn::LSTM lstm;
   nn::Linear out;
+
+ private:
+  template <class States>
+  Tensor of_state(const States& states) {
+    return out->forward(std::get<0>(std::get<1>(states)).squeeze(0));
+  }
 };
 TORCH_MODULE(Lstm);
+
+// The next word at each.
+struct LanguageModelImpl : nn::Module {
+  explicit LanguageModelImpl(bool sparse)
+      : table(register_module(
+            "table", nn::Embedding(nn::EmbeddingOptions(kVocabulary, 128).sparse(sparse)))),
+        lstm(register_module("lstm", nn::LSTM(128, 128))),
+        out(register_module("out", nn::Linear(128, kVocabulary))) {}
+  Tensor forward(const Tensor& words) {
+    const Tensor states = std::get<0>(lstm->forward(table->forward(words)));
+    return out->forward(states.flatten(0, 1));
+  }
+  nn::Embedding table;
+  nn::LSTM lstm;
+  nn::Linear out;
+};
+TORCH_MODULE(LanguageModel);
 
 struct TransformerImpl : nn::Module {
   TransformerImpl()
@@ -106,35 +146,145 @@ struct TransformerImpl : nn::Module {
 };
 TORCH_MODULE(Transformer);
 
+#if TORCH_VERSION_MAJOR >= 2
+// As the encoder of PyTorch's Python package computes: one product for queries, keys and values,
+// one op for the attention.
+struct FusedLayerImpl : nn::Module {
+  FusedLayerImpl()
+      : all(register_module("all", nn::Linear(128, 3 * 128))),
+        joined(register_module("joined", nn::Linear(128, 128))),
+        inner(register_module("inner", nn::Linear(128, 512))),
+        outer(register_module("outer", nn::Linear(512, 128))),
+        norm1(register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({128})))),
+        norm2(register_module("norm2", nn::LayerNorm(nn::LayerNormOptions({128})))) {}
+  Tensor forward(const Tensor& x) {
+    const auto parts = all->forward(x).view({x.size(0), x.size(1), 3, 4, 32}).unbind(2);
+    const auto heads = [&](int i) { return parts[i].transpose(1, 2); };
+    const Tensor mixed = at::scaled_dot_product_attention(heads(0), heads(1), heads(2));
+    const Tensor middle =
+        norm1->forward(x + joined->forward(mixed.transpose(1, 2).reshape(x.sizes())));
+    return norm2->forward(middle + outer->forward(torch::relu(inner->forward(middle))));
+  }
+  nn::Linear all, joined, inner, outer;
+  nn::LayerNorm norm1, norm2;
+};
+TORCH_MODULE(FusedLayer);
+
+struct FusedTransformerImpl : nn::Module {
+  FusedTransformerImpl()
+      : layers(register_module("layers", nn::Sequential(FusedLayer(), FusedLayer()))),
+        out(register_module("out", nn::Linear(128, 10))) {}
+  Tensor forward(const Tensor& x) { return out->forward(layers->forward(x).mean(1)); }
+  nn::Sequential layers;
+  nn::Linear out;
+};
+TORCH_MODULE(FusedTransformer);
+#endif
+
 double processor_seconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// How images and the weights of convolutions lie in memory.
-enum class Layout { kPlain, kChannelsLast };
-
-struct Run {
-  int64_t rows = 0;
-  double seconds = 0;
-  Layout layout = Layout::kPlain;
+struct Batch {
+  Tensor x;
+  Tensor y;
+  Tensor lengths;  // of padded sequences
 };
 
-Tensor laid_out(const Tensor& tensor, Layout layout) {
-  const bool channels_last = layout == Layout::kChannelsLast && tensor.dim() == 4;
-  return channels_last ? tensor.contiguous(torch::MemoryFormat::ChannelsLast) : tensor;
+// Batches take turns.
+struct Net {
+  std::vector<Tensor> parameters;
+  std::function<Tensor(const Batch&)> forward;
+  std::vector<Batch> batches;
+};
+
+Tensor labels(int64_t count, int64_t classes) {
+  return torch::arange(count) % classes;
 }
 
-template <class Net>
-void run(Net net, const Tensor& plain, int64_t classes, const Run& how) {
-  for (Tensor& parameter : net->parameters()) {
-    parameter.set_data(laid_out(parameter.data(), how.layout));
+template <class Module>
+Net net_of(Module module, const Tensor& x, const Tensor& y) {
+  return {module->parameters(),
+          [module](const Batch& batch) mutable { return module->forward(batch.x); },
+          {{x, y, {}}}};
+}
+
+Net images(nn::Sequential module, Tensor x, const std::string& layout) {
+  const auto laid_out = [&](const Tensor& tensor) {
+    const bool last = layout == "channels_last" && tensor.dim() == 4;
+    return last ? tensor.contiguous(torch::MemoryFormat::ChannelsLast) : tensor;
+  };
+  for (Tensor& parameter : module->parameters()) parameter.set_data(laid_out(parameter.data()));
+  return net_of(module, laid_out(x), labels(x.size(0), 10));
+}
+
+Net lstm_ragged(int64_t rows, const std::string& layout) {
+  Lstm module;
+  Net net{module->parameters(), {}, {}};
+  net.forward = [module, padded = layout == "padded"](const Batch& batch) mutable {
+    return padded ? module->padded(batch.x, batch.lengths) : module->packed(batch.x, batch.lengths);
+  };
+  for (int64_t batch = 0; batch < kRaggedBatches; ++batch) {
+    std::vector<int64_t> lengths;
+    for (int64_t row = 0; row < rows; ++row) lengths.push_back(ragged_length(batch, row));
+    Tensor x = torch::rand({*std::max_element(lengths.begin(), lengths.end()), rows, 128});
+    for (int64_t row = 0; row < rows; ++row) x.select(1, row).slice(0, lengths[row]).zero_();
+    net.batches.push_back({x, labels(rows, 10), torch::tensor(lengths)});
   }
-  const std::vector<Tensor> parameters = net->parameters();
-  const Tensor x = laid_out(plain, how.layout);
-  torch::optim::SGD sgd(parameters, torch::optim::SGDOptions(0.01));
-  const auto y = torch::arange(how.rows) % classes;
+  return net;
+}
+
+Net transformer(int64_t rows, const std::string& layout) {
+  const Tensor y = labels(rows, 10);
+#if TORCH_VERSION_MAJOR >= 2
+  if (layout == "fused") return net_of(FusedTransformer(), torch::rand({rows, 64, 128}), y);
+#else
+  static_cast<void>(layout);
+#endif
+  return net_of(Transformer(), torch::rand({64, rows, 128}), y);
+}
+
+Net make_net(const std::string& net, int64_t rows, const std::string& layout) {
+  const auto flat = [&](int64_t columns) { return torch::rand({rows, columns}); };
+  if (net == "mlp") return net_of(mlp({32, 128, 128, 2}, true), flat(32), labels(rows, 2));
+  if (net == "ctr_dense") {
+    return net_of(mlp({273, 400, 400, 400, 2}, false), flat(273), labels(rows, 2));
+  }
+  if (net == "lenet") return images(lenet(), torch::rand({rows, 1, 28, 28}), layout);
+  if (net == "resnet20") return images(resnet20(), torch::rand({rows, 3, 32, 32}), layout);
+  if (net == "lstm") return net_of(Lstm(), torch::rand({32, rows, 128}), labels(rows, 10));
+  if (net == "lstm_ragged") return lstm_ragged(rows, layout);
+  if (net == "lm_vocab30k") {
+    return net_of(LanguageModel(layout == "sparse"),
+                  torch::randint(kVocabulary, {kSentence, rows}, torch::kInt64),
+                  labels(kSentence * rows, kVocabulary));
+  }
+  if (net == "transformer") return transformer(rows, layout);
+  throw std::invalid_argument("torch_steps knows no net '" + net + "'");
+}
+
+class Training {
+ public:
+  explicit Training(Net net)
+      : net_(std::move(net)), sgd_(net_.parameters, torch::optim::SGDOptions(0.01)) {}
+
+  void step() {
+    // Without a gradient backward stores its own; one of zeros it would add to.
+    for (const Tensor& parameter : net_.parameters) parameter.mutable_grad().reset();
+    const Batch& batch = net_.batches[steps_++ % net_.batches.size()];
+    nn::functional::cross_entropy(net_.forward(batch), batch.y).backward();
+    sgd_.step();
+  }
+
+ private:
+  Net net_;
+  torch::optim::SGD sgd_;
+  size_t steps_ = 0;
+};
+
+void print_rates(Training& training, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -143,13 +293,9 @@ void run(Net net, const Tensor& plain, int64_t classes, const Run& how) {
   double cpu_start = 0;
   double elapsed = 0;
   int64_t steps = -50;  // the warm-up does not count
-  while (elapsed < how.seconds) {
-    // Without a gradient backward stores its own; one of zeros it would add to.
-    for (const Tensor& parameter : parameters) parameter.mutable_grad().reset();
-    const auto loss = nn::functional::cross_entropy(net->forward(x), y);
-    loss.backward();
-    sgd.step();
-    if (++steps < 0 && since(start) > how.seconds / 2) steps = 0;
+  while (elapsed < seconds) {
+    training.step();
+    if (++steps < 0 && since(start) > seconds / 2) steps = 0;
     if (steps == 0) {
       start = Clock::now();
       cpu_start = processor_seconds();
@@ -160,34 +306,34 @@ void run(Net net, const Tensor& plain, int64_t classes, const Run& how) {
   std::printf("%.3f %.3f\n", done / elapsed, done / (processor_seconds() - cpu_start));
 }
 
+void print_peak(Training& training) {
+  const PeakMemory memory;
+  for (int i = 0; i < 5; ++i) training.step();
+  std::printf("%ld\n", memory.risen());
+}
+
 }  // namespace
+}  // namespace fleet::benchmarks
 
 int main(int argc, char** argv) {
+  using namespace fleet::benchmarks;
   if (argc != 6) {
-    std::fprintf(stderr, "usage: torch_steps NET ROWS THREADS SECONDS plain|channels_last\n");
+    std::fprintf(stderr,
+                 "usage: torch_steps NET ROWS THREADS SECONDS|peak "
+                 "plain|channels_last|sparse|padded|fused\n");
     return 2;
   }
-  const std::string net = argv[1];
-  const int64_t rows = std::atoll(argv[2]);
-  torch::set_num_threads(std::atoi(argv[3]));
-  Run how = {rows, std::atof(argv[4]), Layout::kPlain};
-  if (std::string(argv[5]) == "channels_last") how.layout = Layout::kChannelsLast;
-  const auto flat = [&](int64_t columns) { return torch::rand({rows, columns}); };
-  if (net == "mlp") {
-    run(mlp({32, 128, 128, 2}, true), flat(32), 2, how);
-  } else if (net == "ctr_dense") {
-    run(mlp({273, 400, 400, 400, 2}, false), flat(273), 2, how);
-  } else if (net == "lenet") {
-    run(lenet(), torch::rand({rows, 1, 28, 28}), 10, how);
-  } else if (net == "resnet20") {
-    run(resnet20(), torch::rand({rows, 3, 32, 32}), 10, how);
-  } else if (net == "lstm") {
-    run(Lstm(), torch::rand({32, rows, 128}), 10, how);
-  } else if (net == "transformer") {
-    run(Transformer(), torch::rand({64, rows, 128}), 10, how);
-  } else {
-    std::fprintf(stderr, "torch_steps knows no net '%s'\n", net.c_str());
-    return 2;
+  try {
+    torch::set_num_threads(std::atoi(argv[3]));
+    Training training(make_net(argv[1], std::atoll(argv[2]), argv[5]));
+    if (std::string(argv[4]) == "peak") {
+      print_peak(training);
+    } else {
+      print_rates(training, std::atof(argv[4]));
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
   }
-  return 0;
 }

@@ -54,7 +54,8 @@ struct BuildStrategy {
 };
 
 struct ExecutionStrategy {
-  // Threads that run replicas; 0: those of the executor.
+  // Threads of a step, which run replicas, or compute the ops of the only one; 0: those of the
+  // executor.
   int num_threads = 0;
   // Steps that one run takes with the same feed; what is fetched is the last one's.
   int num_iteration_per_run = 1;

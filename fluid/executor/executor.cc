@@ -186,6 +186,16 @@ void check_threads(int threads, const char* field) {
                .fix = "leave it out, or set it to the processor's cores"});
 }
 
+// The caller's core is the first of the share.
+std::shared_ptr<TilePool> make_tile_pool(int threads, bool pinned) {
+  const CoreShare share = core_share(Environment::of_process(), Cores::of_process());
+  TilePool::Options options{.threads = threads, .spins = threads <= share.count};
+  if (pinned && share.cores.size() > 1) {
+    options.cores.assign(share.cores.begin() + 1, share.cores.end());
+  }
+  return std::make_shared<TilePool>(std::move(options));
+}
+
 }  // namespace
 
 StartedStep::StartedStep(std::vector<Tensor> fetched) : fetched_(std::move(fetched)) {
@@ -220,8 +230,8 @@ struct Executor::State {
   Scope* scope = nullptr;
   std::shared_ptr<CommRuntime> runtime;
   FiniteWatch* watch = nullptr;
-  std::shared_ptr<Profile> profile;  // null: nobody measures
-  std::unique_ptr<TilePool> tiles;   // null: an op has one thread
+  std::shared_ptr<Profile> profile;                // null: nobody measures
+  std::map<int, std::shared_ptr<TilePool>> pools;  // by threads
   std::shared_ptr<PlanCache> plans = std::make_shared<PlanCache>();
   std::vector<CachedWorkspace> cached;     // most recent first
   std::map<uint64_t, uint64_t> steps_run;  // by program id
@@ -318,7 +328,7 @@ struct Executor::State {
   }
 
   // Of replicas, what they change of a step.
-  void replicate(Workspace::Step& step, const Replication& replicas) const {
+  void replicate(Workspace::Step& step, const Replication& replicas) {
     if (step.runtime != nullptr) {
       check_replicas(replicas, step.shards);
     } else {
@@ -327,12 +337,24 @@ struct Executor::State {
       step.shards = {0, count, count};
     }
     step.sums = replicas.sums;
-    if (replicas.threads > 0) step.threads = replicas.threads;
+    if (replicas.threads > 0) {
+      step.threads = replicas.threads;
+      step.tiles = tiles(replicas.threads);
+    }
   }
 
   std::vector<Tensor> run_step(const Program& program, const Feed& feed,
                                const std::vector<Fetch>& fetch, const Replication* replicas,
                                bool later = false);
+
+  std::shared_ptr<TilePool> pool(int threads) {
+    auto& pool = pools[threads];
+    if (!pool) pool = make_tile_pool(threads, *options.pin_threads);
+    return pool;
+  }
+
+  // Of ops that have so many threads.
+  Tiles tiles(int threads) { return threads > 1 ? Tiles(pool(threads).get()) : Tiles(); }
 
   Workspace::Step step_of(const Plan& plan) {
     Workspace::Step step;
@@ -344,7 +366,7 @@ struct Executor::State {
     step.check_nan_inf = *options.check_nan_inf;
     step.profile = profile.get();
     step.threads = *options.threads;
-    step.tiles = Tiles(tiles.get());
+    step.tiles = tiles(*options.op_threads);
     step.graph = options.cuda_graph && !place.is_cpu();
     step.watch = known != nullptr ? known->finite_watch() : nullptr;
     if (step.watch == nullptr) step.watch = watch;
@@ -367,10 +389,6 @@ Executor::Executor(Place place, ExecutorOptions options) : state_(std::make_uniq
   check_threads(*options.op_threads, "op_threads");
   if (!options.profile->empty()) state_->profile = std::make_shared<Profile>(*options.profile);
   state_->place = place;
-  if (*options.op_threads > 1) {
-    state_->tiles = std::make_unique<TilePool>(TilePool::Options{
-        .threads = *options.op_threads, .spins = *options.op_threads <= usable_cores()});
-  }
   state_->options = std::move(options);
   state_->own_scope = std::make_shared<Scope>();
   state_->scope = state_->own_scope.get();
@@ -517,7 +535,10 @@ void Executor::run_block(const Program& program, int32_t block, Scope& scope,
 }
 
 Executor Executor::share() const {
-  return share(*state_->scope);
+  Executor other = share(*state_->scope);
+  other.state_->options.op_threads = state_->options.op_threads;
+  other.state_->pools[*state_->options.op_threads] = state_->pool(*state_->options.op_threads);
+  return other;
 }
 
 Executor Executor::share(Scope& scope) const {

@@ -51,18 +51,22 @@ struct ExecutorOptions {
   static constexpr int kMaxThreads = 1024;
   std::optional<int> threads = std::nullopt;
   // Threads that compute an op, 1 to kMaxThreads; the bits are the same for any number. Not given:
-  // FLEET_NUM_THREADS. Where shards run at once, each of their ops has one thread. Executors that
-  // share() makes for other threads have one.
+  // FLEET_NUM_THREADS; by default the cores that this process may use, divided by the processes of
+  // its job that run on the same ones (core_share in base/process/usable_cores.h). They begin with
+  // the first op that is large enough. Where shards run at once, each of their ops has one thread.
   std::optional<int> op_threads = std::nullopt;
+  // Threads that compute ops, but the caller's, each stay on a core of this process's share, where
+  // it is known which those are. Not given: FLEET_PIN_THREADS.
+  std::optional<bool> pin_threads = std::nullopt;
   // Folder for the files that say where the time of steps went; empty: they are not written. Not
   // given: FLAGS_profile.
   std::optional<std::string> profile = std::nullopt;
 };
 
 // The options with the environment's values in place of those that are not given, and defaults
-// where it has none: false, 1 thread of both kinds, no profile. An Executor calls it when it is
-// made; only places.h takes another setting from there. Throws UsageError for a value that cannot
-// be used.
+// where it has none: false, 1 thread for shards, a share of the cores for ops, no profile. An
+// Executor calls it when it is made; only places.h takes another setting from there. Throws
+// UsageError for a value that cannot be used.
 ExecutorOptions with_environment(ExecutorOptions options);
 
 // How a program runs, compiled: immutable, shared by threads. Made for (program, feed names,
@@ -147,8 +151,11 @@ class Executor {
   bool has_after_run(const Program& program) const;
 
   // An executor for another thread: same scope, options, runtime and plans, a workspace of its own.
+  // Threads that compute ops are shared, too: while they compute one, other executors' ops have
+  // only the thread that runs them.
   Executor share() const;
-  // The same on another scope, which must outlive it.
+  // The same on another scope, which must outlive it, for threads that all compute: their ops have
+  // one thread.
   Executor share(Scope& scope) const;
 
   Scope& scope();

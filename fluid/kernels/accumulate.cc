@@ -7,15 +7,17 @@ namespace fleet::fluid {
 namespace {
 
 template <class T>
-void add_elements(const Tensor& from, Tensor& to) {
+void add_elements(const Tiles& tiles, const Tensor& from, Tensor& to) {
   const T* more = from.data<T>();
   T* sum = to.data<T>();
-  for (int64_t i = 0; i < to.numel(); ++i) sum[i] += more[i];
+  tiles.split(to.numel(), 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) sum[i] += more[i];
+  });
 }
 
 }  // namespace
 
-void accumulate(const Tensor& from, Tensor& to) {
+void accumulate(const Tensor& from, Tensor& to, const Tiles& tiles) {
   if (!from.initialized()) return;
   if (!to.initialized()) {
     to = from.clone();
@@ -26,9 +28,9 @@ void accumulate(const Tensor& from, Tensor& to) {
                                             .got = str_cat(dtype_name(from.dtype()), from.shape()),
                                             .fix = "keep shapes the same in every iteration"});
   } else if (to.dtype() == DType::kFloat64) {
-    add_elements<double>(from, to);
+    add_elements<double>(tiles, from, to);
   } else {
-    add_elements<float>(from, to);
+    add_elements<float>(tiles, from, to);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process/tile_pool.h"
 #include "fluid/core/tensor.h"
 
 namespace fleet::fluid {
@@ -21,7 +22,7 @@ inline int64_t row_width(const Tensor& values) {
 class RowGroups {
  public:
   // Throws ProgramError for a row outside [0, height).
-  void group(std::span<const int64_t> rows, int64_t height);
+  void group(std::span<const int64_t> rows, int64_t height, const Tiles& tiles = {});
 
   // Each number once, ascending.
   const std::vector<int64_t>& rows() const { return rows_; }
@@ -35,13 +36,15 @@ class RowGroups {
 
  private:
   using Numbered = std::pair<int64_t, int64_t>;  // a row and its position
-  void sort();
+  void sort(const Tiles& tiles);
+  void find_groups(const Tiles& tiles);
 
   std::vector<int64_t> rows_;
   std::vector<int64_t> order_;
   std::vector<int64_t> begin_;
   std::vector<Numbered> sorted_;
   std::vector<Numbered> spare_;
+  std::vector<size_t> counts_;  // of each part of the rows
 };
 
 }  // namespace fleet::fluid

@@ -1,13 +1,85 @@
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "fluid/executor/plan/plan_buffers_impl.h"
 #include "fluid/kernels/image_layout.h"
 
 namespace fleet::fluid {
 namespace {
+
+struct Shared {
+  int free_after = -1;
+  const VarDesc* last = nullptr;
+  Place place;
+  int64_t bytes = 0;  // as far as the program tells
+
+  bool suits(const VarDesc* desc) const {
+    return desc != nullptr && last != nullptr && desc->shape == last->shape &&
+           desc->dtype == last->dtype;
+  }
+};
+
+// Of a variable, where a dimension that only a run knows counts as a common batch.
+int64_t bytes_of(const VarDesc* desc) {
+  if (desc == nullptr) return 0;
+  constexpr int64_t kBatch = 64;
+  auto bytes = static_cast<int64_t>(dtype_size(desc->dtype));
+  for (const int64_t size : desc->shape) bytes *= size < 0 ? kBatch : size;
+  return bytes;
+}
+
+// The buffers whose variables nobody reads any more, by size.
+class FreeBuffers {
+ public:
+  // A buffer has a variable until an op has run.
+  void take(int buffer, int until) { busy_.emplace(until, buffer); }
+
+  // Finds those that are free when op k runs; k does not fall.
+  void find(int k, const std::vector<Shared>& buffers) {
+    while (!busy_.empty() && busy_.begin()->first < k) {
+      const auto [until, buffer] = *busy_.begin();
+      busy_.erase(busy_.begin());
+      const Shared& shared = buffers[static_cast<size_t>(buffer)];
+      if (shared.free_after == until) of(shared.place).emplace(shared.bytes, buffer);
+    }
+  }
+
+  void leave(int buffer, const Shared& shared) { of(shared.place).erase({shared.bytes, buffer}); }
+
+  // One of this type and shape; else the smallest that is large enough, unless it is much larger
+  // and others will want it; else the largest, which grows; or -1.
+  int best_for(const VarDesc* desc, const Place& place, const std::vector<Shared>& buffers) {
+    constexpr int64_t kMuchLarger = 8;
+    const auto& free = of(place);
+    const int64_t bytes = bytes_of(desc);
+    const auto large_enough = free.lower_bound({bytes, 0});
+    for (auto it = large_enough; it != free.end() && it->first == bytes; ++it) {
+      if (buffers[static_cast<size_t>(it->second)].suits(desc)) return it->second;
+    }
+    if (large_enough != free.end() && large_enough->first <= kMuchLarger * bytes) {
+      return large_enough->second;
+    }
+    return large_enough == free.begin() ? -1 : std::prev(large_enough)->second;
+  }
+
+ private:
+  using BySize = std::set<std::pair<int64_t, int>>;
+
+  BySize& of(const Place& place) {
+    for (auto& [known, free] : free_) {
+      if (known == place) return free;
+    }
+    return free_.emplace_back(place, BySize()).second;
+  }
+
+  std::set<std::pair<int, int>> busy_;  // last op, buffer
+  std::vector<std::pair<Place, BySize>> free_;
+};
 
 // Gives buffers in the order in which ops write variables first. A variable takes the buffer of an
 // input that its op reads last and may write over, else one whose variable nobody reads any more,
@@ -16,7 +88,7 @@ class BufferPlanner {
  public:
   explicit BufferPlanner(PlanData& plan) : plan_(plan) {}
 
-  // Variables whose lives do not touch share a buffer, those of equal type and shape first.
+  // Variables whose lives do not touch share a buffer, those of equal size first.
   void plan_buffers() {
     const std::vector<Life> all = lives();
     std::vector<int> order;
@@ -32,22 +104,28 @@ class BufferPlanner {
              std::pair(all[static_cast<size_t>(b)].begin, b);
     });
     std::vector<Shared> buffers;
+    FreeBuffers free;
     for (const int i : order) {
       const Life& life = all[static_cast<size_t>(i)];
       if (const int viewed = buffer_viewed(i, all); viewed >= 0) {
         Shared& buffer = buffers[static_cast<size_t>(viewed)];
         buffer.free_after = std::max(buffer.free_after, life.end);
         buffer.last = nullptr;  // nobody writes over what several variables have
+        free.take(viewed, buffer.free_after);
         var(i).buffer = viewed;
         continue;
       }
+      free.find(life.begin, buffers);
       int chosen = buffer_of_input(i, life.begin, buffers);
-      if (chosen < 0) chosen = free_buffer(i, life.begin, buffers);
+      if (chosen < 0) chosen = free.best_for(var_desc(i), var(i).place, buffers);
       if (chosen < 0) {
         chosen = static_cast<int>(buffers.size());
         buffers.emplace_back();
       }
-      buffers[static_cast<size_t>(chosen)] = {life.end, var(i).desc, var(i).place};
+      Shared& buffer = buffers[static_cast<size_t>(chosen)];
+      free.leave(chosen, buffer);
+      buffer = {life.end, var(i).desc, var(i).place, std::max(buffer.bytes, bytes_of(var_desc(i)))};
+      free.take(chosen, life.end);
       var(i).buffer = chosen;
     }
     plan_.buffer_count = static_cast<int>(buffers.size());
@@ -119,17 +197,6 @@ class BufferPlanner {
     return lives;
   }
 
-  struct Shared {
-    int free_after = -1;
-    const VarDesc* last = nullptr;
-    Place place;
-
-    bool suits(const VarDesc* desc) const {
-      return desc != nullptr && last != nullptr && desc->shape == last->shape &&
-             desc->dtype == last->dtype;
-    }
-  };
-
   // The buffer of an input whose elements variable i has (Kernel::views); or -1. Neither may be
   // written again, and images in blocks of channels, which the host alone has, lie in another
   // order.
@@ -182,21 +249,6 @@ class BufferPlanner {
       if (dies && buffer.suits(var_desc(i))) return b;
     }
     return -1;
-  }
-
-  // One of so many buffers that is free when op k runs, preferably of this type and shape; or -1.
-  int free_buffer(int i, int k, const std::vector<Shared>& buffers) const {
-    int chosen = -1;
-    for (int b = 0; b < static_cast<int>(buffers.size()); ++b) {
-      const Shared& buffer = buffers[static_cast<size_t>(b)];
-      if (buffer.free_after >= k || !(buffer.place == plan_.vars[static_cast<size_t>(i)].place)) {
-        continue;
-      }
-      const bool same = buffer.suits(var_desc(i));
-      if (chosen < 0 || same) chosen = b;
-      if (same) break;
-    }
-    return chosen;
   }
 
   const VarDesc* var_desc(int i) const { return plan_.vars[static_cast<size_t>(i)].desc; }

@@ -24,6 +24,24 @@ struct GemmArgs {
   int64_t ldc = 0;
 };
 
+// C[m, n] = A * B, or C + A * B, of operands in panels: of A [panel, k, panel_rows], of B
+// [panel, k, panel_columns], panels a_step and b_step elements apart; or of A as it lies, its rows
+// lda elements apart. Elements are chains as above, which go on from what C has where it adds.
+template <class T>
+struct GemmBlock {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  const T* a = nullptr;
+  int64_t lda = 0;  // 0: in panels
+  int64_t a_step = 0;
+  const T* b = nullptr;
+  int64_t b_step = 0;
+  T* c = nullptr;
+  int64_t ldc = 0;
+  bool adds = false;
+};
+
 // Images in lanes: for every number of an image there are IsaLoops::lanes side by side, one of each
 // of as many images. Sizes and steps below count such groups of numbers.
 
@@ -80,8 +98,20 @@ struct IsaLoops {
   void (*erf)(const float* x, float* out, size_t n);
   int64_t lanes;
   int64_t product_rows;
+  int64_t gradient_rows;  // that lane_gradient takes at a time
   void (*lane_product)(const LaneProduct& args);
   void (*lane_gradient)(const LaneGradient& args);
+  int64_t panel_rows;
+  void (*gemm_block_f32)(const GemmBlock<float>& args);
+  void (*gemm_block_f64)(const GemmBlock<double>& args);
+
+  // Two vectors.
+  template <class T>
+  int64_t panel_columns() const {
+    return 2 * lanes * int64_t{sizeof(float)} / int64_t{sizeof(T)};
+  }
+  void gemm_block(const GemmBlock<float>& args) const { gemm_block_f32(args); }
+  void gemm_block(const GemmBlock<double>& args) const { gemm_block_f64(args); }
 };
 
 // The best set that this machine runs.

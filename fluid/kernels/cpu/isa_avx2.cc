@@ -50,16 +50,30 @@ struct Traits<double> {
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_pd(a, b, c); }
 };
 
+#include "fluid/kernels/cpu/isa_blocks.inc"
 #include "fluid/kernels/cpu/isa_lanes.inc"
 #include "fluid/kernels/cpu/isa_loops.inc"
 
 }  // namespace
 
 const IsaLoops* avx2_loops() {
-  static constexpr IsaLoops kLoops = {
-      "avx2",       gemm<float>,  gemm<double>, exp_loop, tanh_loop,
-      sigmoid_loop, log_loop,     log1p_loop,   erf_loop, Traits<float>::kWidth,
-      kProductRows, lane_product, lane_gradient};
+  static constexpr IsaLoops kLoops = {"avx2",
+                                      gemm<float>,
+                                      gemm<double>,
+                                      exp_loop,
+                                      tanh_loop,
+                                      sigmoid_loop,
+                                      log_loop,
+                                      log1p_loop,
+                                      erf_loop,
+                                      Traits<float>::kWidth,
+                                      kProductRows,
+                                      kGradientRows,
+                                      lane_product,
+                                      lane_gradient,
+                                      kTileRows,
+                                      gemm_block<float>,
+                                      gemm_block<double>};
   return &kLoops;
 }
 

@@ -47,6 +47,7 @@ struct Traits<double> {
   static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_pd(a, b, c); }
 };
 
+#include "fluid/kernels/cpu/isa_blocks.inc"
 #include "fluid/kernels/cpu/isa_lanes.inc"
 #include "fluid/kernels/cpu/isa_loops.inc"
 
@@ -54,9 +55,10 @@ struct Traits<double> {
 
 const IsaLoops* avx512_loops() {
   static constexpr IsaLoops kLoops = {
-      "avx512",     gemm<float>,  gemm<double>, exp_loop, tanh_loop,
-      sigmoid_loop, log_loop,     log1p_loop,   erf_loop, Traits<float>::kWidth,
-      kProductRows, lane_product, lane_gradient};
+      "avx512",          gemm<float>,       gemm<double>, exp_loop,      tanh_loop,
+      sigmoid_loop,      log_loop,          log1p_loop,   erf_loop,      Traits<float>::kWidth,
+      kProductRows,      kGradientRows,     lane_product, lane_gradient, kTileRows,
+      gemm_block<float>, gemm_block<double>};
   const bool available = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
   return available ? &kLoops : nullptr;

@@ -79,7 +79,7 @@ class Widened final : public Prepared {
     auto& wide = std::get<Tensor>(wide_[i]);
     wide.reset(DType::kFloat32, tensor->shape(), tensor->place());
     wide.share_lod(*tensor);
-    convert_half(*tensor, wide, context.stream());
+    convert_half(*tensor, wide, context.stream(), context.tiles());
     return &wide_[i];
   }
 
@@ -108,7 +108,7 @@ class Widened final : public Prepared {
     Tensor& out = outputs_[i].declared ? context.output(at)
                                        : context.make_dense(at, types_[i], made->shape());
     if (!made->lod().empty()) out.share_lod(*made);
-    convert_half(*made, out, context.stream());
+    convert_half(*made, out, context.stream(), context.tiles());
   }
 
   std::unique_ptr<Prepared> kernel_;
@@ -122,8 +122,9 @@ std::unique_ptr<Prepared> prepare_widening(PrepareContext& context) {
   if (context.attrs<CastAttrs>().out_dtype != DType::kFloat32) return nullptr;
   const int x = context.input("X");
   const int out = context.set_output("Out", context.in("X").shape, DType::kFloat32);
-  return make_prepared(
-      [=](const KernelContext& c) { convert_half(c.input(x), c.output(out), c.stream()); });
+  return make_prepared([=](const KernelContext& c) {
+    convert_half(c.input(x), c.output(out), c.stream(), c.tiles());
+  });
 }
 
 }  // namespace

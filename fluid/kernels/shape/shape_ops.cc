@@ -59,35 +59,44 @@ struct Parts {
 
 // Puts the inputs from `first` on into the whole.
 std::unique_ptr<Prepared> join_parts(const Mover& mover, int first, int out, Parts parts) {
-  return make_prepared([=, parts = std::move(parts)](const KernelContext& c) {
+  std::vector<StridedWalk> walks;
+  for (size_t i = 0; i < parts.runs.size(); ++i) walks.push_back(parts.into_whole(i));
+  return make_prepared([=, parts = std::move(parts), walks = std::move(walks),
+                        moves = std::vector<Move>()](const KernelContext& c) mutable {
     std::byte* to = c.output(out).raw();
     int64_t before = 0;
+    moves.clear();
     for (size_t i = 0; i < parts.runs.size(); ++i) {
       const std::byte* from = c.input(first + static_cast<int>(i)).raw();
       std::byte* own = to + parts.offset(before);
       // Slices that were received into the whole are there already.
       const bool in_place = parts.rows == 1 && from == own;
-      if (!in_place) mover.copy(c, parts.into_whole(i), parts.word, from, own);
+      if (!in_place) moves.push_back({&walks[i], from, own});
       before += parts.runs[i];
     }
+    mover.copy_moves(c, moves, parts.word);
   });
 }
 
 // Copies the runs of `whole` out to the outputs; an output nobody wants is -1.
 std::unique_ptr<Prepared> take_apart(const Mover& mover, int whole, std::vector<int> outs,
                                      Parts parts) {
-  return make_prepared(
-      [=, outs = std::move(outs), parts = std::move(parts)](const KernelContext& c) {
-        const std::byte* from = c.input(whole).raw();
-        int64_t before = 0;
-        for (size_t i = 0; i < outs.size(); ++i) {
-          if (outs[i] >= 0) {
-            mover.copy(c, parts.out_of_whole(i), parts.word, from + parts.offset(before),
-                       c.output(outs[i]).raw());
-          }
-          before += parts.runs[i];
-        }
-      });
+  std::vector<StridedWalk> walks;
+  for (size_t i = 0; i < parts.runs.size(); ++i) walks.push_back(parts.out_of_whole(i));
+  return make_prepared([=, outs = std::move(outs), parts = std::move(parts),
+                        walks = std::move(walks),
+                        moves = std::vector<Move>()](const KernelContext& c) mutable {
+    const std::byte* from = c.input(whole).raw();
+    int64_t before = 0;
+    moves.clear();
+    for (size_t i = 0; i < outs.size(); ++i) {
+      if (outs[i] >= 0) {
+        moves.push_back({&walks[i], from + parts.offset(before), c.output(outs[i]).raw()});
+      }
+      before += parts.runs[i];
+    }
+    mover.copy_moves(c, moves, parts.word);
+  });
 }
 
 std::unique_ptr<Prepared> prepare_concat(const Mover& mover, PrepareContext& context) {

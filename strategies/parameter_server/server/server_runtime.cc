@@ -53,7 +53,7 @@ std::unique_ptr<fluid::CommToken> ServerRuntime::run(const fluid::CommCall& call
   auto parsed =
       read_server_program(call.program, call.op, options_.mode, static_cast<int>(contributors));
   if (!in_step) check_compensation(parsed, options_);
-  ServerSteps steps(call.program, std::move(parsed), call.scope);
+  ServerSteps steps(call.program, std::move(parsed), call.scope, config_.data_lanes);
   ProcessEnvironment environment(transport_, 0, config_.data_lanes);
   const AsyncServer* core = nullptr;
   const auto make_lanes = [&](ServingEvents events) -> std::unique_ptr<ServerLanes> {

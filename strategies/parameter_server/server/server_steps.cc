@@ -10,13 +10,22 @@
 #include "strategies/parameter_server/server/server_variables.h"
 
 namespace fleet::strategies {
+namespace {
+
+fluid::ExecutorOptions beside_lanes(uint32_t lanes) {
+  fluid::ExecutorOptions options = fluid::with_environment({});
+  options.op_threads = std::max(1, *options.op_threads - static_cast<int>(lanes) + 1);
+  return options;
+}
+
+}  // namespace
 
 ServerSteps::ServerSteps(const fluid::Program& program, fluid::ServerProgram parsed,
-                         fluid::Scope& scope)
+                         fluid::Scope& scope, uint32_t lanes)
     : program_(program),
       parsed_(std::move(parsed)),
       scope_(scope),
-      executor_(fluid::CPUPlace(), scope) {
+      executor_(fluid::CPUPlace(), scope, beside_lanes(lanes)) {
   std::sort(parsed_.slices.begin(), parsed_.slices.end(),
             [](const auto& a, const auto& b) { return a.value < b.value; });
   executor_.set_finite_watch(&watch_);

@@ -28,7 +28,10 @@ namespace fleet::strategies {
 // N every rate serves as many gradients. Behind a loaded counter every gradient counts.
 class ServerSteps {
  public:
-  ServerSteps(const fluid::Program& program, fluid::ServerProgram parsed, fluid::Scope& scope);
+  // `lanes`: threads that may run blocks at once. They count among those that compute ops
+  // (fluid::ExecutorOptions::op_threads).
+  ServerSteps(const fluid::Program& program, fluid::ServerProgram parsed, fluid::Scope& scope,
+              uint32_t lanes = 1);
 
   // The variables of the program as a server keeps them. The scope must have their initial
   // values. Shards and rate of the model call back into this object.

@@ -1,6 +1,7 @@
 #include "base/process/tile_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <set>
 #include <stdexcept>
 #include <sys/wait.h>
@@ -101,6 +102,36 @@ TEST_P(TilePools, CutRangesByTheirSize) {
     });
     EXPECT_EQ(seen, (std::set<std::pair<int64_t, int64_t>>{{0, 4}, {4, 8}, {8, 10}}));
   }
+}
+
+TEST_P(TilePools, CutTilesByWhatAnItemCosts) {
+  const Tiles tiles(&pool_);
+  EXPECT_EQ(Tiles::items(1), Tiles::elements);
+  EXPECT_EQ(Tiles::items(Tiles::elements / 4), 4);
+  EXPECT_EQ(Tiles::items(3 * Tiles::elements), 1);
+  std::atomic<int64_t> parts = 0;
+  tiles.split(10, Tiles::elements / 4, [&](int64_t, int64_t) { ++parts; });
+  EXPECT_EQ(parts, 3);
+}
+
+// Two tiles that wait for each other are computed by two threads.
+TEST(TilePoolPins, KeepAThreadOnItsCore) {
+  cpu_set_t usable;
+  ASSERT_EQ(sched_getaffinity(0, sizeof usable, &usable), 0);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(static_cast<size_t>(last), &usable)) --last;
+  TilePool pool({.threads = 2, .cores = {last}});
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> inside = 0;
+  cpu_set_t seen;
+  CPU_ZERO(&seen);
+  pool.run(2, [&](int64_t) {
+    ++inside;
+    while (inside < 2) std::this_thread::yield();
+    if (std::this_thread::get_id() != caller) sched_getaffinity(0, sizeof seen, &seen);
+  });
+  EXPECT_EQ(CPU_COUNT(&seen), 1);
+  EXPECT_TRUE(CPU_ISSET(static_cast<size_t>(last), &seen));
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, TilePools,

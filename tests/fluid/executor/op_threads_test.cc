@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/philox.h"
+#include "base/process/usable_cores.h"
 #include "base/strings.h"
 #include "fluid/executor/executor.h"
 #include "fluid/io/persistables.h"
@@ -132,7 +133,10 @@ TEST(OpThreadsOption, ComesFromTheEnvironment) {
   setenv("FLEET_NUM_THREADS", "none", 1);
   EXPECT_THROW(with_environment({}), UsageError);
   unsetenv("FLEET_NUM_THREADS");
-  EXPECT_EQ(with_environment({}).op_threads, 1);
+  setenv("FLEET_LOCAL_PROCESSES", "10000", 1);
+  EXPECT_EQ(with_environment({}).op_threads, 1) << "cores are shared";
+  unsetenv("FLEET_LOCAL_PROCESSES");
+  EXPECT_EQ(with_environment({}).op_threads, usable_cores());
 }
 
 }  // namespace

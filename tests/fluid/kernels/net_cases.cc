@@ -253,6 +253,13 @@ void add_sequences(std::vector<NetCase>& all) {
                    const auto gru = layers::dynamic_gru(layers::fc(lstm, 9), 3);
                    return trained(gru);
                  }});
+  all.push_back({"recurrences_wide", [](DType dtype) {
+                   const Variable s = numbers("s", {4}, dtype, 1);
+                   const layers::DynamicLstmOptions from_end{.use_peepholes = false,
+                                                             .is_reverse = true};
+                   const auto lstm = layers::dynamic_lstm(layers::fc(s, 80), 80, from_end).hidden;
+                   return trained(layers::dynamic_gru(layers::fc(lstm, 60), 20));
+                 }});
   all.push_back({"sequences", [](DType dtype) {
                    const auto h = layers::sequence_conv(numbers("s", {4}, dtype, 1), 3);
                    const auto joined = layers::sequence_concat({h, layers::sequence_reverse(h)});

@@ -39,6 +39,7 @@ void add_elementwise(std::vector<OpCase>& all) {
 
 void add_products_and_losses(std::vector<OpCase>& all) {
   all.push_back({.type = "mul", .inputs = {floats("X", {5, 7}), floats("Y", {7, 3})}});
+  all.push_back({.type = "mul", .inputs = {floats("X", {30, 2}), floats("Y", {2, 20})}});
   all.push_back({.type = "mul",
                  .inputs = {floats("X", {2, 3, 4}), floats("Y", {2, 2, 5})},
                  .attrs = {{"x_num_col_dims", int64_t{2}}, {"y_num_col_dims", int64_t{2}}}});
@@ -46,6 +47,10 @@ void add_products_and_losses(std::vector<OpCase>& all) {
   all.push_back({.type = "softmax",
                  .inputs = {floats("X", {2, 5, 3}, -3, 3)},
                  .attrs = {{"axis", int64_t{1}}}});
+  all.push_back({.type = "softmax",
+                 .inputs = {floats("X", {2, 18, 70}, -3, 3)},
+                 .attrs = {{"axis", int64_t{1}}}});
+  all.push_back({.type = "softmax", .inputs = {floats("X", {1, 2100}, -3, 3)}});
   all.push_back({.type = "cross_entropy",
                  .inputs = {floats("X", {6, 4}, 0.1, 1), labels({6, 1}, 4)},
                  .outputs = {"Y"},
@@ -71,6 +76,15 @@ void add_products_and_losses(std::vector<OpCase>& all) {
                  .attrs = {{"axis", int64_t{1}}},
                  .outputs = {"Softmax", "Loss"},
                  .output = "Loss"});
+  // Labels of a row add up to 1.
+  for (const Shape& shape : {Shape{5, 4}, Shape{2, 4, 70}}) {
+    all.push_back({.type = "softmax_with_cross_entropy",
+                   .inputs = {floats("Logits", shape, -3, 3),
+                              {"Label", shape, DType::kFloat64, 0.25, 0.25, false}},
+                   .attrs = {{"soft_label", true}, {"axis", int64_t{1}}},
+                   .outputs = {"Softmax", "Loss"},
+                   .output = "Loss"});
+  }
 }
 
 void add_reductions_and_moves(std::vector<OpCase>& all) {
@@ -247,6 +261,7 @@ void add_matrix_products(std::vector<OpCase>& all) {
   }
   all.push_back(
       {.type = "matmul", .inputs = {floats("X", {7}), floats("Y", {7})}, .takes_empty = false});
+  add({2, 70}, {3, 2}, true, true);
   all.push_back({.type = "matmul",
                  .inputs = {floats("X", {4}), floats("Y", {2, 4, 3})},
                  .takes_empty = false});
@@ -301,6 +316,9 @@ void add_places(std::vector<OpCase>& all) {
   all.push_back({.type = "expand",
                  .inputs = {floats("X", {2, 3, 4})},
                  .attrs = {{"expand_times", wholes({2, 1, 3})}}});
+  all.push_back({.type = "expand",
+                 .inputs = {floats("X", {1, 40})},
+                 .attrs = {{"expand_times", wholes({3, 1})}}});
   all.push_back({.type = "pad",
                  .inputs = {floats("X", {3, 4})},
                  .attrs = {{"paddings", wholes({1, 0, 2, 3})}, {"pad_value", 0.5}}});

@@ -34,26 +34,34 @@ TEST(RowGroups, AscendingRowsAreGroupsAsTheyCome) {
   EXPECT_EQ(groups.count(), 0U);
 }
 
+void expect_groups(const RowGroups& groups, const std::map<int64_t, std::vector<int64_t>>& wanted) {
+  ASSERT_EQ(groups.count(), wanted.size());
+  size_t group = 0;
+  for (const auto& [row, positions] : wanted) {
+    ASSERT_EQ(groups.rows()[group], row);
+    const auto begin = groups.order().begin() + groups.begin()[group];
+    const auto end = groups.order().begin() + groups.begin()[group + 1];
+    ASSERT_EQ(std::vector<int64_t>(begin, end), positions) << "row " << row;
+    ++group;
+  }
+}
+
 TEST(RowGroups, ManyRowsAreGroupedAsFewAre) {
+  TilePool pool({.threads = 3});
+  const std::vector<Tiles> sorters = {Tiles(), Tiles(&pool)};
   for (const int64_t height : {int64_t{1}, int64_t{700}, int64_t{5'000'000}, int64_t{1} << 50}) {
     SCOPED_TRACE(height);
     const RandomKey key = RandomKey::of(1, "rows");
     std::vector<int64_t> rows;
-    for (uint64_t i = 0; i < 5000; ++i) {
+    for (uint64_t i = 0; i < 50'000; ++i) {
       rows.push_back(static_cast<int64_t>(uniform_double(key, i) * static_cast<double>(height)));
     }
-    RowGroups groups;
-    groups.group(rows, height);
     std::map<int64_t, std::vector<int64_t>> wanted;
     for (size_t i = 0; i < rows.size(); ++i) wanted[rows[i]].push_back(static_cast<int64_t>(i));
-    ASSERT_EQ(groups.count(), wanted.size());
-    size_t group = 0;
-    for (const auto& [row, positions] : wanted) {
-      ASSERT_EQ(groups.rows()[group], row);
-      const auto begin = groups.order().begin() + groups.begin()[group];
-      const auto end = groups.order().begin() + groups.begin()[group + 1];
-      ASSERT_EQ(std::vector<int64_t>(begin, end), positions) << "row " << row;
-      ++group;
+    for (const Tiles& tiles : sorters) {
+      RowGroups groups;
+      groups.group(rows, height, tiles);
+      expect_groups(groups, wanted);
     }
   }
 }

@@ -178,7 +178,8 @@ TEST(RuntimeConfigTest, AVariableSetToItsDefaultInTheTableChangesNothing) {
       const bool read = !config.origins.empty() || !config.trainer.origins.empty() ||
                         !config.server.origins.empty();
       // Of launchers, and of executors.
-      EXPECT_TRUE(read || variable.name == "TMPDIR" || variable.name == "FLEET_NUM_THREADS");
+      EXPECT_TRUE(read || variable.name == "TMPDIR" || variable.name == "FLEET_NUM_THREADS" ||
+                  variable.name == "FLEET_PIN_THREADS");
     }
   }
 }

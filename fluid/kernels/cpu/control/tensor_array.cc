@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -37,12 +38,12 @@ TensorArray& make_array(Value& value) {
 
 void copy_to_output(const KernelContext& c, int out, const Tensor& from) {
   Tensor& to = c.make_dense(out, from.dtype(), from.shape());
-  to.copy_from(from);
+  copy_elements(c.tiles(), from, to);
   to.share_lod(from);
 }
 
-void set_zero(Tensor& tensor) {
-  if (tensor.bytes() != 0) std::memset(tensor.raw(), 0, tensor.bytes());
+void set_zero(const KernelContext& c, Tensor& tensor) {
+  zero_in_tiles(c.tiles(), tensor.raw(), tensor.bytes());
 }
 
 std::unique_ptr<Prepared> prepare_write(PrepareContext& context) {
@@ -56,7 +57,7 @@ std::unique_ptr<Prepared> prepare_write(PrepareContext& context) {
     TensorArray& array = make_array(c.output_value(out));
     const auto at = static_cast<size_t>(index);
     if (array.size() <= at) array.resize(at + 1);
-    array[at] = c.input(x).clone();
+    array[at] = clone_in_tiles(c.tiles(), c.input(x));
   });
 }
 
@@ -70,7 +71,7 @@ std::unique_ptr<Prepared> prepare_write_grad(PrepareContext& context) {
     TensorArray& array = make_array(c.input_value(grad));
     const auto at = static_cast<size_t>(*c.in<int64_t>(i));
     if (at >= array.size() || !array[at].initialized()) {
-      return set_zero(c.make_dense(out, c.input(x).dtype(), c.input(x).shape()));
+      return set_zero(c, c.make_dense(out, c.input(x).dtype(), c.input(x).shape()));
     }
     copy_to_output(c, out, array[at]);
     array[at] = Tensor();
@@ -102,7 +103,7 @@ std::unique_ptr<Prepared> prepare_read_grad(PrepareContext& context) {
     array.clear();
     const auto at = static_cast<size_t>(*c.in<int64_t>(i));
     array.resize(at + 1);
-    array[at] = c.input(grad).clone();
+    array[at] = clone_in_tiles(c.tiles(), c.input(grad));
   });
 }
 
@@ -158,6 +159,29 @@ const TensorArray& full_array(const KernelContext& c, int x, const std::string& 
   return array;
 }
 
+// Calls copy(i, offset in element i, offset in the whole, bytes) for the run of each element in
+// each outer index, in tiles of runs.
+template <class Copy>
+void each_run(const KernelContext& c, const Joint& joint, const TensorArray& array,
+              const Copy& copy) {
+  std::vector<size_t> ends;  // of the runs of one outer index
+  for (const Tensor& element : array) {
+    ends.push_back((ends.empty() ? 0 : ends.back()) + joint.run(element));
+  }
+  const auto count = static_cast<int64_t>(array.size());
+  const int64_t runs = joint.outer(array[0]) * count;
+  const int64_t cost = static_cast<int64_t>(ends.back()) / count / 4;
+  c.tiles().split(runs, cost, [&](int64_t begin, int64_t end) {
+    for (int64_t run = begin; run < end; ++run) {
+      const auto i = static_cast<size_t>(run % count);
+      const auto outer = static_cast<size_t>(run / count);
+      const size_t first = i == 0 ? 0 : ends[i - 1];
+      const size_t bytes = ends[i] - first;
+      copy(i, outer * bytes, outer * ends.back() + first, bytes);
+    }
+  });
+}
+
 std::unique_ptr<Prepared> prepare_join(PrepareContext& context) {
   const Joint joint(context);
   const int x = context.input("X");
@@ -169,14 +193,9 @@ std::unique_ptr<Prepared> prepare_join(PrepareContext& context) {
     int64_t total = 0;
     for (const Tensor& element : array) total += joint.size(element);
     Tensor& joined = c.make_dense(out, array[0].dtype(), joint.joined(array[0], total));
-    std::byte* to = joined.raw();
-    for (int64_t o = 0; o < joint.outer(array[0]); ++o) {
-      for (const Tensor& element : array) {
-        const size_t bytes = joint.run(element);
-        std::memcpy(to, element.raw() + static_cast<size_t>(o) * bytes, bytes);
-        to += bytes;
-      }
-    }
+    each_run(c, joint, array, [&](size_t i, size_t own, size_t in_joined, size_t bytes) {
+      std::memcpy(joined.raw() + in_joined, array[i].raw() + own, bytes);
+    });
     if (sizes < 0) return;
     Tensor& index = c.make_dense(sizes, DType::kInt32, Shape{static_cast<int64_t>(array.size())});
     for (size_t i = 0; i < array.size(); ++i) {
@@ -196,13 +215,9 @@ std::unique_ptr<Prepared> prepare_join_grad(PrepareContext& context) {
     grads.clear();
     for (const Tensor& element : array) grads.emplace_back(element.dtype(), element.shape());
     const std::byte* from = c.input(grad).raw();
-    for (int64_t o = 0; o < joint.outer(array[0]); ++o) {
-      for (Tensor& element : grads) {
-        const size_t bytes = joint.run(element);
-        std::memcpy(element.raw() + static_cast<size_t>(o) * bytes, from, bytes);
-        from += bytes;
-      }
-    }
+    each_run(c, joint, array, [&](size_t i, size_t own, size_t in_joined, size_t bytes) {
+      std::memcpy(grads[i].raw() + own, from + in_joined, bytes);
+    });
   });
 }
 
@@ -233,7 +248,7 @@ std::unique_ptr<Prepared> prepare_select_output(PrepareContext& context) {
     for (size_t i = 0; i < outs.size(); ++i) {
       if (outs[i] < 0) continue;
       copy_to_output(c, outs[i], c.input(x));
-      if (i != chosen) set_zero(*std::get_if<Tensor>(&c.output_value(outs[i])));
+      if (i != chosen) set_zero(c, *std::get_if<Tensor>(&c.output_value(outs[i])));
     }
   });
 }

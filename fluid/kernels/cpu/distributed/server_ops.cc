@@ -10,6 +10,7 @@
 #include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/ops/distributed/table_ops.h"
 
 namespace fleet::fluid::cpu {
@@ -31,7 +32,7 @@ std::unique_ptr<Prepared> prepare_ref_by_trainer_id(PrepareContext& context) {
                    .got = str_cat(trainer),
                    .fix = "transpile for as many trainers as the job has"});
     }
-    c.output(out).copy_from(c.input(first + static_cast<int>(trainer)));
+    copy_elements(c.tiles(), c.input(first + static_cast<int>(trainer)), c.output(out));
   });
 }
 
@@ -84,14 +85,18 @@ std::unique_ptr<Prepared> prepare_dc_compensate(PrepareContext& context) {
   if (context.in("Grad").kind != ValueKind::kSelectedRows) {
     const int out = context.set_output("Out", shape, dtype_of<T>());
     return make_prepared([=](const KernelContext& c) {
-      form.run(c.in<T>(param), c.in<T>(grad), c.in<T>(backup), means(c), next(c), c.out<T>(out), n);
+      const auto from = [](auto* at, int64_t begin) { return at == nullptr ? at : at + begin; };
+      c.tiles().split(n, 1, [&](int64_t begin, int64_t end) {
+        form.run(c.in<T>(param) + begin, c.in<T>(grad) + begin, c.in<T>(backup) + begin,
+                 from(means(c), begin), from(next(c), begin), c.out<T>(out) + begin, end - begin);
+      });
     });
   }
   const int out = context.own_output("Out");
   const int64_t width = shape.numel(1, shape.rank());
   return make_prepared([=, merged = MergedRows<T>()](const KernelContext& c) mutable {
-    merged.merge(c.rows_input(grad), shape[0], width);
-    if (mean >= 0 && next(c) != means(c)) std::copy_n(means(c), n, next(c));
+    merged.merge(c.rows_input(grad), shape[0], width, c.tiles());
+    if (mean >= 0) copy_elements(c.tiles(), c.input(mean), c.output(mean_out));
     Shape rows = shape;
     rows.set(0, static_cast<int64_t>(merged.count()));
     SelectedRows made;
@@ -99,13 +104,14 @@ std::unique_ptr<Prepared> prepare_dc_compensate(PrepareContext& context) {
     made.height = shape[0];
     made.value = Tensor(dtype_of<T>(), rows);
     T* to = made.value.template data<T>();
-    for (size_t i = 0; i < merged.count(); ++i) {
-      const int64_t at = merged.row(i) * width;
-      const auto from = static_cast<int64_t>(i) * width;
-      T* mean_row = mean < 0 ? nullptr : next(c) + at;
-      form.run(c.in<T>(param) + at, merged.values() + from, c.in<T>(backup) + at, mean_row,
-               mean_row, to + from, width);
-    }
+    c.tiles().split(rows[0], width, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = merged.row(static_cast<size_t>(i)) * width;
+        T* mean_row = mean < 0 ? nullptr : next(c) + at;
+        form.run(c.in<T>(param) + at, merged.values() + i * width, c.in<T>(backup) + at, mean_row,
+                 mean_row, to + i * width, width);
+      }
+    });
     c.output_value(out) = std::move(made);
   });
 }
@@ -121,9 +127,8 @@ std::unique_ptr<Prepared> prepare_squared_row_sums(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) {
     const T* xs = c.in<T>(x);
     double* outs = c.out<double>(out);
-    for (int64_t row = 0; row < rows; ++row) {
-      outs[row] = squared_row_sum(xs + row * length, length);
-    }
+    each_squared_row_sum(c.tiles(), xs, rows, length,
+                         [=](int64_t row, double sum) { outs[row] = sum; });
   });
 }
 
@@ -140,7 +145,7 @@ std::unique_ptr<Prepared> prepare_sum_marked_rows(PrepareContext& context) {
         for (int64_t row = 0; row < rows; ++row) {
           if (xs[2 * row + 1] != T{}) sums.push_back(xs[2 * row]);
         }
-        *c.out<T>(out) = sum_of(sums.data(), static_cast<int64_t>(sums.size()));
+        *c.out<T>(out) = sum_of(c.tiles(), sums.data(), static_cast<int64_t>(sums.size()));
       });
 }
 
@@ -154,10 +159,12 @@ std::unique_ptr<Prepared> prepare_interleave_rows(PrepareContext& context) {
   const int x = context.input("X");
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=, parts = parts, rows = rows](const KernelContext& c) {
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t from = row % parts * height + row / parts;
-      std::copy_n(c.in<T>(x) + from * width, width, c.out<T>(out) + row * width);
-    }
+    c.tiles().split(rows, width, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t from = row % parts * height + row / parts;
+        std::copy_n(c.in<T>(x) + from * width, width, c.out<T>(out) + row * width);
+      }
+    });
   });
 }
 
@@ -186,11 +193,14 @@ std::unique_ptr<Prepared> prepare_split_selected_rows(PrepareContext& context) {
       }
       shape.set(0, static_cast<int64_t>(from.size()));
       part.value = Tensor(dtype_of<T>(), shape);
+      const T* values = source.value.template data<T>();
       T* to = part.value.template data<T>();
-      for (const size_t row : from) {
-        const T* values = source.value.template data<T>() + static_cast<int64_t>(row) * width;
-        to = std::copy(values, values + width, to);
-      }
+      c.tiles().split(shape[0], width, [&](int64_t first, int64_t last) {
+        for (int64_t row = first; row < last; ++row) {
+          const auto given = static_cast<int64_t>(from[static_cast<size_t>(row)]);
+          std::copy_n(values + given * width, width, to + row * width);
+        }
+      });
       c.output_value(outs[i]) = std::move(part);
       begin += sections[i];
     }

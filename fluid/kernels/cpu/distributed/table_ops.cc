@@ -55,21 +55,26 @@ std::unique_ptr<Prepared> prepare_split_rows(PrepareContext& context) {
     const SelectedRows& source = c.rows_input(from);
     Shape shape = source.value.shape();
     const int64_t width = shape.numel(1, shape.rank());
-    merged.merge(source, source.height, width);
+    merged.merge(source, source.height, width, c.tiles());
     const auto servers = static_cast<int64_t>(outs.size());
     for (int64_t server = 0; server < servers; ++server) {
       SelectedRows part;
       part.height = source.height;
-      std::vector<T> values;
+      std::vector<int64_t> chosen;
       for (size_t i = 0; i < merged.count(); ++i) {
         if (merged.row(i) % servers != server) continue;
         part.rows.push_back(merged.row(i));
-        const T* row = merged.values() + static_cast<int64_t>(i) * width;
-        values.insert(values.end(), row, row + width);
+        chosen.push_back(static_cast<int64_t>(i));
       }
       shape.set(0, static_cast<int64_t>(part.rows.size()));
       part.value = Tensor(dtype_of<T>(), shape);
-      std::copy(values.begin(), values.end(), part.value.template data<T>());
+      T* to = part.value.template data<T>();
+      c.tiles().split(shape[0], width, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const T* row = merged.values() + chosen[static_cast<size_t>(i)] * width;
+          std::copy_n(row, width, to + i * width);
+        }
+      });
       c.output_value(outs[static_cast<size_t>(server)]) = std::move(part);
     }
   });
@@ -84,6 +89,9 @@ Shape out_shape(const PrepareContext& context, size_t i, int64_t width) {
   shape.push_back(width);
   return shape;
 }
+
+// Of finding an id among a server's, in elements of a simple loop.
+constexpr int64_t kSearchCost = 100;
 
 template <class T>
 std::unique_ptr<Prepared> prepare_merge_ids(PrepareContext& context) {
@@ -101,18 +109,23 @@ std::unique_ptr<Prepared> prepare_merge_ids(PrepareContext& context) {
   }
   return make_prepared([=](const KernelContext& c) {
     for (size_t i = 0; i < count; ++i) {
-      T* out = c.out<T>(outs[i]);
-      for (const int64_t id : c.input(ids + static_cast<int>(i)).template values<int64_t>()) {
+      const int at = ids + static_cast<int>(i);
+      const auto put_row = [&](int64_t id, T* out) {
         if (padding >= 0 && id == padding) {
           std::fill_n(out, width, T{});
-        } else {
-          const int server = static_cast<int>(id % servers);
-          const auto here = c.input(numbers + server).template values<int64_t>();
-          const auto at = std::lower_bound(here.begin(), here.end(), id) - here.begin();
-          std::copy_n(c.in<T>(values + server) + at * width, width, out);
+          return;
         }
-        out += width;
-      }
+        const int server = static_cast<int>(id % servers);
+        const auto* here = c.in<int64_t>(numbers + server);
+        const auto* end = here + c.input(numbers + server).numel();
+        const auto row = std::lower_bound(here, end, id) - here;
+        std::copy_n(c.in<T>(values + server) + row * width, width, out);
+      };
+      c.tiles().split(c.input(at).numel(), width + kSearchCost, [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) {
+          put_row(c.in<int64_t>(at)[k], c.out<T>(outs[i]) + k * width);
+        }
+      });
     }
   });
 }

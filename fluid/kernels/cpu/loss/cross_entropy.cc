@@ -7,11 +7,17 @@
 #include "base/strings.h"
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/loss/softmax.h"
+#include "fluid/kernels/cpu/math/lines.h"
+#include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tile_scratch.h"
 #include "fluid/ops/loss/loss.h"
 
 namespace fleet::fluid::cpu {
 namespace {
+
+// Of a logarithm, in elements of a simple loop.
+constexpr int64_t kLogCost = 16;
 
 template <class T>
 T safe_log(T x) {
@@ -53,12 +59,14 @@ std::unique_ptr<Prepared> prepare_hard(PrepareContext& context, int32_t ignore) 
     const auto* labels = c.in<int64_t>(label);
     T* ys = c.out<T>(y);
     T* matches = match >= 0 ? c.out<T>(match) : nullptr;
-    for (int64_t i = 0; i < view.outer; ++i) {
-      const bool ignored = labels[i] == ignore;
-      const T p = ignored ? T{1} : xs[i * view.n + checked_label(labels[i], view.n)];
-      ys[i] = ignored ? T{} : -safe_log(p);
-      if (matches != nullptr) matches[i] = ignored ? T{} : p;
-    }
+    c.tiles().split(view.outer, kLogCost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const bool ignored = labels[i] == ignore;
+        const T p = ignored ? T{1} : xs[i * view.n + checked_label(labels[i], view.n)];
+        ys[i] = ignored ? T{} : -safe_log(p);
+        if (matches != nullptr) matches[i] = ignored ? T{} : p;
+      }
+    });
   });
 }
 
@@ -81,12 +89,29 @@ std::unique_ptr<Prepared> prepare_cross_entropy(PrepareContext& context) {
     const T* xs = c.in<T>(x);
     const T* labels = c.in<T>(label);
     T* ys = c.out<T>(y);
-    for (int64_t i = 0; i < view.outer; ++i) {
-      T sum{};
-      for (int64_t j = 0; j < view.n; ++j) {
-        sum += labels[i * view.n + j] * safe_log(xs[i * view.n + j]);
+    c.tiles().split(view.outer, view.n * kLogCost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        T sum{};
+        for (int64_t j = 0; j < view.n; ++j) {
+          sum += labels[i * view.n + j] * safe_log(xs[i * view.n + j]);
+        }
+        ys[i] = -sum;
       }
-      ys[i] = -sum;
+    });
+  });
+}
+
+// Zeros, but value(row, position) for the class of a row.
+template <class T, class Value>
+void one_class_gradient(const KernelContext& c, const AxisView& view, const int64_t* labels,
+                        int64_t ignore, T* outs, const Value& value) {
+  const int64_t n = view.n;
+  c.tiles().split(view.outer, n, [&](int64_t begin, int64_t end) {
+    std::fill(outs + begin * n, outs + end * n, T{});
+    for (int64_t i = begin; i < end; ++i) {
+      if (labels[i] == ignore) continue;
+      const int64_t at = i * n + checked_label(labels[i], n);
+      outs[at] = value(i, at);
     }
   });
 }
@@ -111,16 +136,17 @@ std::unique_ptr<Prepared> prepare_cross_entropy_grad(PrepareContext& context) {
     const int64_t n = view.n;
     if (soft) {
       const T* labels = c.in<T>(label);
-      for (int64_t i = 0; i < view.outer * n; ++i) outs[i] = -labels[i] * grads[i / n] / xs[i];
+      c.tiles().split(view.outer, 2 * n, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          for (int64_t at = i * n; at < (i + 1) * n; ++at) {
+            outs[at] = -labels[at] * grads[i] / xs[at];
+          }
+        }
+      });
       return;
     }
-    const auto* labels = c.in<int64_t>(label);
-    std::fill(outs, outs + view.outer * n, T{});
-    for (int64_t i = 0; i < view.outer; ++i) {
-      if (labels[i] == ignore) continue;
-      const int64_t at = i * n + checked_label(labels[i], n);
-      outs[at] = -grads[i] / xs[at];
-    }
+    one_class_gradient(c, view, c.in<int64_t>(label), ignore, outs,
+                       [=](int64_t i, int64_t at) { return -grads[i] / xs[at]; });
   });
 }
 
@@ -137,35 +163,66 @@ std::unique_ptr<Prepared> prepare_cross_entropy2_grad(PrepareContext& context) {
   const int y_grad = context.input("Y@GRAD");
   const int x_grad = context.set_output("X@GRAD", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    const auto* labels = c.in<int64_t>(label);
     const T* matches = c.in<T>(match);
     const T* grads = c.in<T>(y_grad);
-    T* outs = c.out<T>(x_grad);
-    std::fill(outs, outs + view.outer * view.n, T{});
-    for (int64_t i = 0; i < view.outer; ++i) {
-      if (labels[i] == ignore) continue;
-      outs[i * view.n + checked_label(labels[i], view.n)] = -grads[i] / matches[i];
-    }
+    one_class_gradient(c, view, c.in<int64_t>(label), ignore, c.out<T>(x_grad),
+                       [=](int64_t i, int64_t) { return -grads[i] / matches[i]; });
   });
 }
 
 // Shifted logits are clipped at -64, as in the system that the programs come from.
 template <class T>
-T row_loss(const AxisView& view, const T* x, int64_t base, const T* soft, int64_t label) {
-  T largest = -std::numeric_limits<T>::infinity();
-  for (int64_t j = 0; j < view.n; ++j) largest = std::max(largest, x[base + j * view.inner]);
-  const auto shifted = [&](int64_t j) {
-    return std::max(x[base + j * view.inner] - largest, T(-64));
-  };
-  T sum{};
-  for (int64_t j = 0; j < view.n; ++j) sum += std::exp(shifted(j));
-  const T log_sum = std::log(sum);
-  if (soft == nullptr) return log_sum - shifted(label);
-  T loss{};
-  for (int64_t j = 0; j < view.n; ++j) {
-    loss += soft[base + j * view.inner] * (log_sum - shifted(j));
+T shifted(T x, T largest) {
+  return std::max(x - largest, T(-64));
+}
+
+// Losses of lines [begin, end) by the class of each; no exponential below the clip counts in a sum
+// that is 1 or more.
+template <class T>
+void class_losses(const AxisView& view, int64_t begin, int64_t end, const T* x,
+                  const SoftmaxLine<T>* lines, const int64_t* labels, int64_t ignore, T* losses) {
+  for (int64_t i = begin; i < end; ++i) {
+    const SoftmaxLine<T>& line = lines[i - begin];
+    losses[i] = T{};
+    if (labels[i] == ignore) continue;
+    const T own = x[view.start(i) + checked_label(labels[i], view.n) * view.inner];
+    losses[i] = std::log(line.sum) - shifted(own, line.largest);
   }
-  return loss;
+}
+
+// The same by soft labels.
+template <class T>
+void soft_losses(const AxisView& view, int64_t begin, int64_t end, const T* x,
+                 const SoftmaxLine<T>* lines, const T* labels, T* losses) {
+  if (view.inner == 1) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* xs = x + i * view.n;
+      const T* weights = labels + i * view.n;
+      const T largest = lines[i - begin].largest;
+      const T log_sum = std::log(lines[i - begin].sum);
+      LaneSum<T> loss;
+      loss.add(view.n, [=](int64_t j) { return weights[j] * (log_sum - shifted(xs[j], largest)); });
+      losses[i] = loss.total();
+    }
+    return;
+  }
+  each_abreast(view, begin, end, [&](int64_t first, int64_t line, int64_t width) {
+    T largest[kLinesAbreast];
+    T log_sums[kLinesAbreast];
+    T sums[kLinesAbreast] = {};
+    for (int64_t i = 0; i < width; ++i) {
+      largest[i] = lines[line - begin + i].largest;
+      log_sums[i] = std::log(lines[line - begin + i].sum);
+    }
+    for (int64_t j = 0; j < view.n; ++j) {
+      const T* xs = x + first + j * view.inner;
+      const T* weights = labels + first + j * view.inner;
+      for (int64_t i = 0; i < width; ++i) {
+        sums[i] += weights[i] * (log_sums[i] - shifted(xs[i], largest[i]));
+      }
+    }
+    std::copy_n(sums, width, losses + line);
+  });
 }
 
 template <class T, bool Simd>
@@ -185,22 +242,92 @@ std::unique_ptr<Prepared> prepare_with_softmax(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) {
     const T* xs = c.in<T>(logits);
     T* losses = c.out<T>(loss);
-    for (int64_t i = 0; i < view.outer * view.inner; ++i) {
-      const int64_t base = i / view.inner * view.n * view.inner + i % view.inner;
+    T* probabilities = c.out<T>(probability);
+    split_lines(view, c.tiles(), kSoftmaxCost, [&](int64_t begin, int64_t end) {
+      auto* lines = tile_scratch<SoftmaxLine<T>>(end - begin);
+      softmax<T, Simd>(view, begin, end, xs, probabilities, lines);
       if (soft) {
-        losses[i] = row_loss<T>(view, xs, base, c.in<T>(label), 0);
+        soft_losses(view, begin, end, xs, lines, c.in<T>(label), losses);
       } else {
-        const int64_t index = c.in<int64_t>(label)[i];
-        losses[i] = index == ignore
-                        ? T{}
-                        : row_loss<T>(view, xs, base, nullptr, checked_label(index, view.n));
+        class_losses(view, begin, end, xs, lines, c.in<int64_t>(label), ignore, losses);
       }
-    }
-    softmax<T, Simd>(view, xs, c.out<T>(probability), c.tiles());
+    });
   });
 }
 
-// Rows with an ignored label pass nothing back, unless Paddle's form is asked for.
+// The gradient of lines [begin, end): grad * (p - 1 for the class, 0 for others). Lines with an
+// ignored label pass nothing back, unless Paddle's form is asked for.
+template <class T>
+struct ClassGradient {
+  AxisView view;
+  const T* p;
+  const int64_t* labels;
+  const T* grads;
+  T* out;
+  int64_t ignore;
+  bool passes_ignored;
+
+  void operator()(int64_t begin, int64_t end) const {
+    if (view.inner != 1) return across(begin, end);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i * view.n;
+      const T grad = grads[i];
+      if (drops(i)) {
+        std::fill_n(out + first, view.n, T{});
+        continue;
+      }
+      for (int64_t j = first; j < first + view.n; ++j) out[j] = grad * p[j];
+      set_own(i, first);
+    }
+  }
+
+ private:
+  bool drops(int64_t line) const { return labels[line] == ignore && !passes_ignored; }
+
+  // The element of the line's class.
+  void set_own(int64_t line, int64_t first) const {
+    const int64_t label = labels[line];
+    if (label == ignore && (label < 0 || label >= view.n)) return;
+    const int64_t at = first + checked_label(label, view.n) * view.inner;
+    out[at] = grads[line] * (p[at] - T{1});
+  }
+
+  void across(int64_t begin, int64_t end) const {
+    each_abreast(view, begin, end, [&](int64_t first, int64_t line, int64_t width) {
+      for (int64_t j = first; j < first + view.n * view.inner; j += view.inner) {
+        for (int64_t i = 0; i < width; ++i) out[j + i] = grads[line + i] * p[j + i];
+      }
+      for (int64_t i = 0; i < width; ++i) {
+        if (!drops(line + i)) {
+          set_own(line + i, first + i);
+          continue;
+        }
+        for (int64_t j = 0; j < view.n; ++j) out[first + i + j * view.inner] = T{};
+      }
+    });
+  }
+};
+
+// grad * (p - label) for lines [begin, end).
+template <class T>
+void soft_gradient(const AxisView& view, int64_t begin, int64_t end, const T* p, const T* labels,
+                   const T* grads, T* out) {
+  if (view.inner == 1) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T grad = grads[i];
+      for (int64_t j = i * view.n; j < (i + 1) * view.n; ++j) out[j] = grad * (p[j] - labels[j]);
+    }
+    return;
+  }
+  each_abreast(view, begin, end, [&](int64_t first, int64_t line, int64_t width) {
+    for (int64_t j = first; j < first + view.n * view.inner; j += view.inner) {
+      for (int64_t i = 0; i < width; ++i) {
+        out[j + i] = grads[line + i] * (p[j + i] - labels[j + i]);
+      }
+    }
+  });
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_with_softmax_grad(PrepareContext& context) {
   const auto attrs = context.attrs<SoftmaxWithCrossEntropyAttrs>();
@@ -219,17 +346,10 @@ std::unique_ptr<Prepared> prepare_with_softmax_grad(PrepareContext& context) {
     const T* ps = c.in<T>(probability);
     const T* grads = c.in<T>(loss_grad);
     T* outs = c.out<T>(out);
-    for (int64_t i = 0; i < view.outer * view.inner; ++i) {
-      const int64_t base = i / view.inner * view.n * view.inner + i % view.inner;
-      const int64_t index = soft ? -1 : c.in<int64_t>(label)[i];
-      const bool ignored = !soft && !ordinary && index == ignore;
-      if (!soft && index != ignore) checked_label(index, view.n);
-      for (int64_t j = 0; j < view.n; ++j) {
-        const int64_t at = base + j * view.inner;
-        const T target = soft ? c.in<T>(label)[at] : T(j == index ? 1 : 0);
-        outs[at] = ignored ? T{} : grads[i] * (ps[at] - target);
-      }
-    }
+    split_lines(view, c.tiles(), 1, [&](int64_t begin, int64_t end) {
+      if (soft) return soft_gradient(view, begin, end, ps, c.in<T>(label), grads, outs);
+      ClassGradient<T>{view, ps, c.in<int64_t>(label), grads, outs, ignore, ordinary}(begin, end);
+    });
   });
 }
 

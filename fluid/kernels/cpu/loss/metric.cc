@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
+#include "fluid/kernels/cpu/tile_scratch.h"
 #include "fluid/kernels/loss/metrics.h"
 
 namespace fleet::fluid::cpu {
@@ -17,24 +19,25 @@ namespace {
 template <class T>
 std::unique_ptr<Prepared> prepare_top_k(PrepareContext& context) {
   const TopK t = top_k_of(context, dtype_of<T>());
-  std::vector<int64_t> order(static_cast<size_t>(t.n));
-  return make_prepared([=](const KernelContext& c) mutable {
-    const T* xs = c.in<T>(t.x);
-    for (int64_t i = 0; i < t.rows; ++i, xs += t.n) {
-      std::iota(order.begin(), order.end(), 0);
-      std::partial_sort(order.begin(), order.begin() + t.k, order.end(),
-                        [xs](int64_t a, int64_t b) {
-                          const bool a_nan = xs[a] != xs[a];
-                          const bool b_nan = xs[b] != xs[b];
-                          if (a_nan != b_nan) return b_nan;
-                          return a_nan || xs[a] == xs[b] ? a < b : xs[a] > xs[b];
-                        });
-      for (int64_t j = 0; j < t.k; ++j) {
-        const int64_t index = order[static_cast<size_t>(j)];
-        if (t.out >= 0) c.out<T>(t.out)[i * t.k + j] = xs[index];
-        if (t.indices >= 0) c.out<int64_t>(t.indices)[i * t.k + j] = index;
+  return make_prepared([=](const KernelContext& c) {
+    constexpr int64_t kCost = 8;  // of an element in the sort
+    c.tiles().split(t.rows, kCost * t.n, [&](int64_t begin, int64_t end) {
+      int64_t* order = tile_scratch<int64_t>(t.n);
+      for (int64_t i = begin; i < end; ++i) {
+        const T* xs = c.in<T>(t.x) + i * t.n;
+        std::iota(order, order + t.n, 0);
+        std::partial_sort(order, order + t.k, order + t.n, [xs](int64_t a, int64_t b) {
+          const bool a_nan = xs[a] != xs[a];
+          const bool b_nan = xs[b] != xs[b];
+          if (a_nan != b_nan) return b_nan;
+          return a_nan || xs[a] == xs[b] ? a < b : xs[a] > xs[b];
+        });
+        for (int64_t j = 0; j < t.k; ++j) {
+          if (t.out >= 0) c.out<T>(t.out)[i * t.k + j] = xs[order[j]];
+          if (t.indices >= 0) c.out<int64_t>(t.indices)[i * t.k + j] = order[j];
+        }
       }
-    }
+    });
   });
 }
 
@@ -43,10 +46,12 @@ std::unique_ptr<Prepared> prepare_top_k_grad(PrepareContext& context) {
   const TopK t = top_k_back_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     T* outs = c.out<T>(t.out);
-    std::fill(outs, outs + t.rows * t.n, T{});
-    for (int64_t i = 0; i < t.rows * t.k; ++i) {
-      outs[i / t.k * t.n + c.in<int64_t>(t.indices)[i]] = c.in<T>(t.grad)[i];
-    }
+    c.tiles().split(t.rows, t.n, [&](int64_t begin, int64_t end) {
+      std::fill(outs + begin * t.n, outs + end * t.n, T{});
+      for (int64_t i = begin * t.k; i < end * t.k; ++i) {
+        outs[i / t.k * t.n + c.in<int64_t>(t.indices)[i]] = c.in<T>(t.grad)[i];
+      }
+    });
   });
 }
 
@@ -56,10 +61,14 @@ std::unique_ptr<Prepared> prepare_accuracy(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) {
     const auto* found = c.in<int64_t>(a.indices);
     const auto* wanted = c.in<int64_t>(a.label);
-    int32_t right = 0;
-    for (int64_t i = 0; i < a.rows; ++i, found += a.k) {
-      right += std::find(found, found + a.k, wanted[i]) != found + a.k ? 1 : 0;
-    }
+    const auto right =
+        sum_of_parts<int32_t>(c.tiles(), a.rows, 4 + a.k, [=](int64_t i, int64_t end) {
+          int32_t count = 0;
+          for (const int64_t* row = found + i * a.k; i < end; ++i, row += a.k) {
+            count += std::find(row, row + a.k, wanted[i]) != row + a.k ? 1 : 0;
+          }
+          return count;
+        });
     const auto all = static_cast<float>(a.rows);
     if (a.share >= 0) *c.out<float>(a.share) = a.rows == 0 ? 0.0f : static_cast<float>(right) / all;
     if (a.correct >= 0) *c.out<int32_t>(a.correct) = right;
@@ -262,12 +271,20 @@ std::unique_ptr<Prepared> prepare_precision_recall(PrepareContext& context) {
       const size_t guess = checked_class(c.in<int32_t>(indices)[i], classes, "Indices");
       const size_t truth = checked_class(c.in<int32_t>(labels)[i], classes, "Labels");
       const T w = weights >= 0 ? c.in<T>(weights)[i] : T{1};
-      for (size_t k = 0; k < classes; ++k) {
-        if (k != guess && k != truth) states[k * kStates + kTrueNegative] += w;
-      }
       states[guess * kStates + (guess == truth ? kTruePositive : kFalsePositive)] += w;
       if (guess != truth) states[truth * kStates + kFalseNegative] += w;
     }
+    c.tiles().split(class_number, 2 * rows, [&](int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < rows; ++i) {
+        const int32_t guess = c.in<int32_t>(indices)[i];
+        const int32_t truth = c.in<int32_t>(labels)[i];
+        const T w = weights >= 0 ? c.in<T>(weights)[i] : T{1};
+        for (int64_t k = begin; k < end; ++k) {
+          if (k != guess && k != truth)
+            states[static_cast<size_t>(k) * kStates + kTrueNegative] += w;
+        }
+      }
+    });
     if (batch >= 0) write_metrics(states, classes, c.out<double>(batch));
     for (size_t i = 0; before >= 0 && i < states.size(); ++i) states[i] += c.in<T>(before)[i];
     if (all >= 0) write_metrics(states, classes, c.out<double>(all));

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/math/unary.h"
+#include "fluid/kernels/cpu/tile_scratch.h"
 #include "fluid/kernels/loss/element_losses.h"
 #include "fluid/kernels/loss/row_losses.h"
 
@@ -18,10 +18,18 @@ namespace {
 template <class T>
 using MathOf = std::conditional_t<std::is_same_v<T, float>, FastMath, PlainMath>;
 
-// f(first, length) for blocks of n elements.
+// Of an element with an exponential or a logarithm, in elements of a simple loop.
+constexpr int64_t kMathCost = 8;
+
+// f(first, length) for blocks of elements [begin, end).
 template <class F>
-void each_block(int64_t n, F f) {
-  for (int64_t i = 0; i < n; i += kUnaryBlock) f(i, std::min(kUnaryBlock, n - i));
+void each_block(int64_t begin, int64_t end, F f) {
+  for (int64_t i = begin; i < end; i += kUnaryBlock) f(i, std::min(kUnaryBlock, end - i));
+}
+// Of n elements, in tiles.
+template <class F>
+void each_block(const Tiles& tiles, int64_t n, F f) {
+  tiles.split(n, kMathCost, [&](int64_t begin, int64_t end) { each_block(begin, end, f); });
 }
 
 // log(1 + e^x) of a block.
@@ -36,10 +44,12 @@ void softplus_block(const T* x, T* out, int64_t n) {
 
 // 1, or the number of labels that count.
 template <class T>
-T sigmoid_divisor(const T* labels, int64_t n, T ignore, bool normalize) {
+T sigmoid_divisor(const Tiles& tiles, const T* labels, int64_t n, T ignore, bool normalize) {
   if (!normalize) return T{1};
-  const auto counted =
-      std::count_if(labels, labels + n, [ignore](T z) { return std::trunc(z) != ignore; });
+  const auto counted = sum_of_parts<int64_t>(tiles, n, 1, [=](int64_t begin, int64_t end) {
+    return std::count_if(labels + begin, labels + end,
+                         [ignore](T z) { return std::trunc(z) != ignore; });
+  });
   return std::max(static_cast<T>(counted), T(1e-5));
 }
 
@@ -55,8 +65,8 @@ std::unique_ptr<Prepared> prepare_sigmoid_loss(PrepareContext& context) {
     const T* xs = c.in<T>(x);
     const T* zs = c.in<T>(label);
     T* outs = c.out<T>(out);
-    const T divisor = sigmoid_divisor(zs, n, ignore, normalize);
-    each_block(n, [&](int64_t at, int64_t length) {
+    const T divisor = sigmoid_divisor(c.tiles(), zs, n, ignore, normalize);
+    each_block(c.tiles(), n, [&](int64_t at, int64_t length) {
       T s[kUnaryBlock];
       softplus_block(xs + at, s, length);
       for (int64_t i = 0; i < length; ++i) {
@@ -81,8 +91,8 @@ std::unique_ptr<Prepared> prepare_sigmoid_loss_grad(PrepareContext& context) {
     const T* zs = c.in<T>(label);
     const T* gs = c.in<T>(grad);
     T* outs = c.out<T>(out);
-    const T divisor = sigmoid_divisor(zs, n, ignore, normalize);
-    each_block(n, [&](int64_t at, int64_t length) {
+    const T divisor = sigmoid_divisor(c.tiles(), zs, n, ignore, normalize);
+    each_block(c.tiles(), n, [&](int64_t at, int64_t length) {
       T s[kUnaryBlock];
       MathOf<T>::sigmoid(xs + at, s, length);
       for (int64_t i = 0; i < length; ++i) {
@@ -104,7 +114,7 @@ std::unique_ptr<Prepared> prepare_log_loss(PrepareContext& context) {
     const T* ps = c.in<T>(predicted);
     const T* zs = c.in<T>(label);
     T* outs = c.out<T>(out);
-    each_block(n, [&](int64_t at, int64_t length) {
+    each_block(c.tiles(), n, [&](int64_t at, int64_t length) {
       T yes[kUnaryBlock];
       T no[kUnaryBlock];
       for (int64_t i = 0; i < length; ++i) yes[i] = ps[at + i] + epsilon;
@@ -122,20 +132,22 @@ template <class T>
 std::unique_ptr<Prepared> prepare_smooth_l1(PrepareContext& context) {
   const SmoothL1 l = smooth_l1_of(context, dtype_of<T>());
   const T sigma = static_cast<T>(l.sigma);
-  std::vector<T> losses(static_cast<size_t>(l.length));
-  return make_prepared([=](const KernelContext& c) mutable {
-    for (int64_t row = 0; row < l.rows; ++row) {
-      for (int64_t j = 0; j < l.length; ++j) {
-        const int64_t i = row * l.length + j;
-        T d = c.in<T>(l.x)[i] - c.in<T>(l.y)[i];
-        if (l.inside >= 0) d *= c.in<T>(l.inside)[i];
-        if (l.difference >= 0) c.out<T>(l.difference)[i] = d;
-        T loss = functions::smooth_l1(d, sigma * sigma);
-        if (l.outside >= 0) loss *= c.in<T>(l.outside)[i];
-        losses[static_cast<size_t>(j)] = loss;
+  return make_prepared([=](const KernelContext& c) {
+    c.tiles().split(l.rows, 4 * l.length, [&](int64_t begin, int64_t end) {
+      T* losses = tile_scratch<T>(l.length);
+      for (int64_t row = begin; row < end; ++row) {
+        for (int64_t j = 0; j < l.length; ++j) {
+          const int64_t i = row * l.length + j;
+          T d = c.in<T>(l.x)[i] - c.in<T>(l.y)[i];
+          if (l.inside >= 0) d *= c.in<T>(l.inside)[i];
+          if (l.difference >= 0) c.out<T>(l.difference)[i] = d;
+          T loss = functions::smooth_l1(d, sigma * sigma);
+          if (l.outside >= 0) loss *= c.in<T>(l.outside)[i];
+          losses[j] = loss;
+        }
+        if (l.out >= 0) c.out<T>(l.out)[row] = sum_of(losses, l.length);
       }
-      if (l.out >= 0) c.out<T>(l.out)[row] = sum_of(losses.data(), l.length);
-    }
+    });
   });
 }
 
@@ -144,14 +156,25 @@ std::unique_ptr<Prepared> prepare_smooth_l1_grad(PrepareContext& context) {
   const SmoothL1Back l = smooth_l1_back_of(context, dtype_of<T>());
   const T sigma = static_cast<T>(l.sigma);
   return make_prepared([=](const KernelContext& c) {
-    for (int64_t i = 0; i < l.rows * l.length; ++i) {
-      T back = functions::smooth_l1_slope(c.in<T>(l.difference)[i], sigma * sigma);
-      if (l.inside >= 0) back *= c.in<T>(l.inside)[i];
-      if (l.outside >= 0) back *= c.in<T>(l.outside)[i];
-      back *= c.in<T>(l.grad)[i / l.length];
-      if (l.x_grad >= 0) c.out<T>(l.x_grad)[i] = back;
-      if (l.y_grad >= 0) c.out<T>(l.y_grad)[i] = -back;
-    }
+    c.tiles().split(l.rows * l.length, 4, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        T back = functions::smooth_l1_slope(c.in<T>(l.difference)[i], sigma * sigma);
+        if (l.inside >= 0) back *= c.in<T>(l.inside)[i];
+        if (l.outside >= 0) back *= c.in<T>(l.outside)[i];
+        back *= c.in<T>(l.grad)[i / l.length];
+        if (l.x_grad >= 0) c.out<T>(l.x_grad)[i] = back;
+        if (l.y_grad >= 0) c.out<T>(l.y_grad)[i] = -back;
+      }
+    });
+  });
+}
+
+// f(row) for the rows of bpr_loss, in tiles.
+template <class F>
+void each_row(const KernelContext& c, const BprLoss& b, const F& f) {
+  constexpr int64_t kCost = 24;  // the library's exponential and logarithm
+  c.tiles().split(b.rows, kCost * b.classes, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) f(row);
   });
 }
 
@@ -169,7 +192,7 @@ template <class T>
 std::unique_ptr<Prepared> prepare_bpr(PrepareContext& context) {
   const BprLoss b = bpr_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    for (int64_t row = 0; row < b.rows; ++row) {
+    each_row(c, b, [&](int64_t row) {
       const T* xs = c.in<T>(b.x) + row * b.classes;
       const int64_t label = checked_class(c.in<int64_t>(b.label)[row], b.classes);
       T sum{};
@@ -177,7 +200,7 @@ std::unique_ptr<Prepared> prepare_bpr(PrepareContext& context) {
         if (j != label) sum += functions::softplus(xs[j] - xs[label]);
       }
       c.out<T>(b.out)[row] = sum / static_cast<T>(b.classes - 1);
-    }
+    });
   });
 }
 
@@ -185,7 +208,7 @@ template <class T>
 std::unique_ptr<Prepared> prepare_bpr_grad(PrepareContext& context) {
   const BprLoss b = bpr_back_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    for (int64_t row = 0; row < b.rows; ++row) {
+    each_row(c, b, [&](int64_t row) {
       const T* xs = c.in<T>(b.x) + row * b.classes;
       T* outs = c.out<T>(b.out) + row * b.classes;
       const int64_t label = checked_class(c.in<int64_t>(b.label)[row], b.classes);
@@ -197,7 +220,7 @@ std::unique_ptr<Prepared> prepare_bpr_grad(PrepareContext& context) {
         sum += outs[j];
       }
       outs[label] = -sum;
-    }
+    });
   });
 }
 
@@ -208,21 +231,27 @@ std::unique_ptr<Prepared> prepare_kldiv(PrepareContext& context) {
     const T* xs = c.in<T>(k.x);
     const T* ts = c.in<T>(k.target);
     T* outs = c.out<T>(k.out);
-    T sum{};
-    each_block(k.n, [&](int64_t at, int64_t length) {
-      T loss[kUnaryBlock];
+    const auto losses = [=](int64_t at, int64_t length, T* loss) {
       MathOf<T>::log(ts + at, loss, length);
       for (int64_t i = 0; i < length; ++i) {
         const T t = ts[at + i];
         loss[i] = t > T{} ? t * (loss[i] - xs[at + i]) : T{};
       }
-      if (k.summed) {
+    };
+    if (!k.summed) {
+      return each_block(c.tiles(), k.n,
+                        [=](int64_t at, int64_t length) { losses(at, length, outs + at); });
+    }
+    *outs = sum_of_parts<T>(c.tiles(), k.n, kMathCost, [&](int64_t begin, int64_t end) {
+      T sum{};
+      each_block(begin, end, [&](int64_t at, int64_t length) {
+        T loss[kUnaryBlock];
+        losses(at, length, loss);
         sum += sum_of(loss, length);
-      } else {
-        std::copy(loss, loss + length, outs + at);
-      }
+      });
+      return sum;
     });
-    if (k.summed) *outs = sum / static_cast<T>(k.divisor);
+    *outs /= static_cast<T>(k.divisor);
   });
 }
 
@@ -233,10 +262,12 @@ std::unique_ptr<Prepared> prepare_kldiv_grad(PrepareContext& context) {
     const T* ts = c.in<T>(k.target);
     const T* gs = c.in<T>(k.grad);
     T* outs = c.out<T>(k.out);
-    for (int64_t i = 0; i < k.n; ++i) {
-      const T g = k.summed ? *gs / static_cast<T>(k.divisor) : gs[i];
-      outs[i] = ts[i] > T{} ? -ts[i] * g : T{};
-    }
+    c.tiles().split(k.n, 2, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T g = k.summed ? *gs / static_cast<T>(k.divisor) : gs[i];
+        outs[i] = ts[i] > T{} ? -ts[i] * g : T{};
+      }
+    });
   });
 }
 
@@ -248,10 +279,13 @@ std::unique_ptr<Prepared> prepare_label_smooth(PrepareContext& context) {
     const T* xs = c.in<T>(l.x);
     T* outs = c.out<T>(l.out);
     const T even = epsilon / static_cast<T>(l.classes);
-    for (int64_t i = 0; i < l.n; ++i) {
-      const T share = l.prior >= 0 ? epsilon * c.in<T>(l.prior)[i % l.classes] : even;
-      outs[i] = (T{1} - epsilon) * xs[i] + share;
-    }
+    const T* priors = l.prior >= 0 ? c.in<T>(l.prior) : nullptr;
+    c.tiles().split(l.n, priors != nullptr ? 8 : 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T share = priors != nullptr ? epsilon * priors[i % l.classes] : even;
+        outs[i] = (T{1} - epsilon) * xs[i] + share;
+      }
+    });
   });
 }
 
@@ -262,7 +296,11 @@ std::unique_ptr<Prepared> prepare_label_smooth_grad(PrepareContext& context) {
   const int grad = context.input("Out@GRAD");
   const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
   return make_prepared([=, n = shape.numel()](const KernelContext& c) {
-    for (int64_t i = 0; i < n; ++i) c.out<T>(out)[i] = factor * c.in<T>(grad)[i];
+    const T* grads = c.in<T>(grad);
+    T* outs = c.out<T>(out);
+    c.tiles().split(n, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) outs[i] = factor * grads[i];
+    });
   });
 }
 
@@ -270,9 +308,11 @@ std::unique_ptr<Prepared> prepare_label_smooth_grad(PrepareContext& context) {
 struct Elements {
   static constexpr DeviceKind kKind = DeviceKind::kCpu;
   template <class T, class F>
-  static void run(const KernelContext&, const F& f, const functions::LossArrays<T, F>& arrays,
+  static void run(const KernelContext& c, const F& f, const functions::LossArrays<T, F>& arrays,
                   int64_t n) {
-    for (int64_t i = 0; i < n; ++i) arrays.compute(f, i);
+    c.tiles().split(n, kMathCost, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) arrays.compute(f, i);
+    });
   }
 };
 

@@ -3,6 +3,7 @@
 #include "fluid/ops/math/activation.h"
 
 #include "fluid/kernels/cpu/math/unary.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/functions/activations.h"
 
 namespace fleet::fluid::cpu {
@@ -17,7 +18,7 @@ std::unique_ptr<Prepared> prepare_zero(PrepareContext& context) {
   const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     Tensor& tensor = c.output(out);
-    if (tensor.bytes() != 0) std::memset(tensor.raw(), 0, tensor.bytes());
+    zero_in_tiles(c.tiles(), tensor.raw(), tensor.bytes());
   });
 }
 

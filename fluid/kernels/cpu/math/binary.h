@@ -9,7 +9,7 @@
 #include "fluid/kernels/cpu/math/broadcast.h"
 #include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cpu/tiles.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/ops/math/elementwise.h"
 
 namespace fleet::fluid::cpu {
@@ -57,16 +57,25 @@ inline std::string binary_where(const PrepareContext& context) {
 template <class F>
 void each_part(const Broadcast& walk, const Tiles& tiles, const F& f) {
   const int64_t length = walk.row_length();
-  if (length > kTileElements) {
+  if (length > Tiles::elements) {
     walk.rows([&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
-      tiles.ranges(n, kTileElements, [&](int64_t begin, int64_t end) {
+      tiles.split(n, 1, [&](int64_t begin, int64_t end) {
         f(at + begin, xi + begin * xstep, yi + begin * ystep, end - begin, xstep, ystep);
       });
     });
   } else {
-    tiles.ranges(walk.row_count(), rows_of_tile(length),
-                 [&](int64_t begin, int64_t end) { walk.rows(begin, end, f); });
+    tiles.split(walk.row_count(), length,
+                [&](int64_t begin, int64_t end) { walk.rows(begin, end, f); });
   }
+}
+
+template <class T, class R>
+void each_binary_row(const Broadcast& walk, const Tiles& tiles, const T* xs, const T* ys, R* outs,
+                     RowFunction<T, R> function) {
+  each_part(walk, tiles,
+            [&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
+              function({xs + xi, xstep != 0, ys + yi, ystep != 0, n}, outs + at);
+            });
 }
 
 template <class T, class R>
@@ -82,39 +91,38 @@ std::unique_ptr<Prepared> prepare_binary(PrepareContext& context, int axis,
   const int y = context.input("Y");
   const int out = context.set_output("Out", shape, dtype_of<R>());
   return make_prepared([=](const KernelContext& c) {
-    const T* xs = c.in<T>(x);
-    const T* ys = c.in<T>(y);
-    R* outs = c.out<R>(out);
-    each_part(walk, c.tiles(),
-              [&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
-                function({xs + xi, xstep != 0, ys + yi, ystep != 0, n}, outs + at);
-              });
+    each_binary_row(walk, c.tiles(), c.in<T>(x), c.in<T>(y), c.out<R>(out), function);
   });
 }
 
-// The gradient of one operand: what its elements pass back, summed where an element was used more
-// than once, in row-major order. A null function passes g itself.
-template <class T>
-void pass_back(const Broadcast& walk, const Tiles& tiles, bool to_x, const T* xs, const T* ys,
-               const T* gs, T* grad, int64_t numel, RowGradient<T> function) {
-  constexpr int64_t kBlock = 512;
-  if (!walk.repeats(to_x)) {
-    if (function == nullptr) {
-      tiles.ranges(numel, kTileElements, [&](int64_t begin, int64_t end) {
-        std::copy(gs + begin, gs + end, grad + begin);
-      });
-      return;
-    }
-    each_part(
-        walk, tiles,
-        [&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
-          function({xs + xi, xstep != 0, ys + yi, ystep != 0, n}, gs + at, grad + (to_x ? xi : yi));
-        });
-    return;
+// out[i] = Op::back(x, y, g).
+template <class Op, class T>
+void row_gradient(const BinaryRow<T>& row, const T* g, T* out) {
+  const T* x = row.x;
+  const T* y = row.y;
+  if (row.x_moves && row.y_moves) {
+    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(x[i], y[i], g[i]);
+  } else if (row.x_moves) {
+    const T b = *y;
+    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(x[i], b, g[i]);
+  } else if (row.y_moves) {
+    const T a = *x;
+    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(a, y[i], g[i]);
+  } else {
+    const T a = *x;
+    const T b = *y;
+    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(a, b, g[i]);
   }
-  std::fill(grad, grad + numel, T{});
+}
+
+// Adds what a walk passes back to one operand, in row-major order, to sums of which the first is
+// that of element `begin`.
+template <class T>
+void add_back(const Broadcast& walk, bool to_x, const T* xs, const T* ys, const T* gs,
+              RowGradient<T> function, T* sums, int64_t begin) {
+  constexpr int64_t kBlock = 512;
   walk.rows([&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
-    T* to = grad + (to_x ? xi : yi);
+    T* to = sums + ((to_x ? xi : yi) - begin);
     T block[kBlock];
     const bool moves = to_x ? xstep != 0 : ystep != 0;
     for (int64_t first = 0; first < n; first += kBlock) {
@@ -133,6 +141,34 @@ void pass_back(const Broadcast& walk, const Tiles& tiles, bool to_x, const T* xs
       }
     }
   });
+}
+
+// The gradient of one operand: what its elements pass back, summed where an element was used more
+// than once, in an order that shapes decide. A null function passes g itself.
+template <class T>
+void pass_back(const Broadcast& walk, const Tiles& tiles, bool to_x, const T* xs, const T* ys,
+               const T* gs, T* grad, int64_t numel, RowGradient<T> function) {
+  if (!walk.repeats(to_x)) {
+    if (function == nullptr) return copy_in_tiles(tiles, gs, grad, numel * sizeof(T));
+    each_part(
+        walk, tiles,
+        [&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
+          function({xs + xi, xstep != 0, ys + yi, ystep != 0, n}, gs + at, grad + (to_x ? xi : yi));
+        });
+    return;
+  }
+  const auto add = [&](const Broadcast& part, T* sums, int64_t begin) {
+    add_back(part, to_x, xs, ys, gs, function, sums, begin);
+  };
+  if (walk.dims() == 1) {
+    *grad = sum_of_parts<T>(tiles, walk.size(0), 1, [&](int64_t begin, int64_t end) {
+      T sum{};
+      add(walk.cut(0, begin, end), &sum, 0);
+      return sum;
+    });
+  } else {
+    join_walk(walk, tiles, to_x, numel, T{}, grad, add, add_row<T>);
+  }
 }
 
 // Gradient kernels of one op: functions for X and for Y.

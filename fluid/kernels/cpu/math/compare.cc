@@ -37,7 +37,11 @@ std::unique_ptr<Prepared> prepare_not(PrepareContext& context) {
   const int x = context.input("X");
   const int out = context.set_output("Out", shape, DType::kBool);
   return make_prepared([=, n = shape.numel()](const KernelContext& c) {
-    for (int64_t i = 0; i < n; ++i) c.out<bool>(out)[i] = !c.in<bool>(x)[i];
+    const bool* xs = c.in<bool>(x);
+    bool* outs = c.out<bool>(out);
+    c.tiles().split(n, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) outs[i] = !xs[i];
+    });
   });
 }
 
@@ -56,7 +60,9 @@ std::unique_ptr<Prepared> prepare_where(PrepareContext& context) {
     const T* xs = c.in<T>(x);
     const T* ys = c.in<T>(y);
     T* outs = c.out<T>(out);
-    for (int64_t i = 0; i < n; ++i) outs[i] = truth[i] ? xs[i] : ys[i];
+    c.tiles().split(n, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) outs[i] = truth[i] ? xs[i] : ys[i];
+    });
   });
 }
 
@@ -71,8 +77,16 @@ std::unique_ptr<Prepared> prepare_where_grad(PrepareContext& context) {
   return make_prepared([=, n = shape.numel()](const KernelContext& c) {
     const bool* truth = c.in<bool>(condition);
     const T* gs = c.in<T>(grad);
-    for (int64_t i = 0; x_grad >= 0 && i < n; ++i) c.out<T>(x_grad)[i] = truth[i] ? gs[i] : T{};
-    for (int64_t i = 0; y_grad >= 0 && i < n; ++i) c.out<T>(y_grad)[i] = truth[i] ? T{} : gs[i];
+    T* x_grads = x_grad >= 0 ? c.out<T>(x_grad) : nullptr;
+    T* y_grads = y_grad >= 0 ? c.out<T>(y_grad) : nullptr;
+    c.tiles().split(n, 2, [&](int64_t begin, int64_t end) {
+      if (x_grads != nullptr) {
+        for (int64_t i = begin; i < end; ++i) x_grads[i] = truth[i] ? gs[i] : T{};
+      }
+      if (y_grads != nullptr) {
+        for (int64_t i = begin; i < end; ++i) y_grads[i] = truth[i] ? T{} : gs[i];
+      }
+    });
   });
 }
 
@@ -84,17 +98,26 @@ std::unique_ptr<Prepared> prepare_where_index(PrepareContext& context) {
   return make_prepared([=, n = shape.numel()](const KernelContext& c) {
     const bool* truth = c.in<bool>(condition);
     const int rank = shape.rank();
-    const int64_t found = std::count(truth, truth + n, true);
-    auto* to = c.make_dense(out, DType::kInt64, Shape{found, rank}).data<int64_t>();
-    for (int64_t i = 0; i < n; ++i) {
-      if (!truth[i]) continue;
-      int64_t rest = i;
-      for (int d = rank - 1; d >= 0; --d) {
-        to[d] = rest % shape[d];
-        rest /= shape[d];
+    const int64_t size = Tiles::items(1);
+    auto* counts = reinterpret_cast<int64_t*>(
+        c.scratch().get(static_cast<size_t>(pieces_of(n, size)) * sizeof(int64_t)));
+    c.tiles().ranges(n, size, [&](int64_t begin, int64_t end) {
+      counts[begin / size] = std::count(truth + begin, truth + end, true);
+    });
+    const int64_t found = to_offsets(counts, pieces_of(n, size));
+    auto* found_at = c.make_dense(out, DType::kInt64, Shape{found, rank}).data<int64_t>();
+    c.tiles().ranges(n, size, [&](int64_t begin, int64_t end) {
+      int64_t* to = found_at + counts[begin / size] * rank;
+      for (int64_t i = begin; i < end; ++i) {
+        if (!truth[i]) continue;
+        int64_t rest = i;
+        for (int d = rank - 1; d >= 0; --d) {
+          to[d] = rest % shape[d];
+          rest /= shape[d];
+        }
+        to += rank;
       }
-      to += rank;
-    }
+    });
   });
 }
 
@@ -107,12 +130,19 @@ std::unique_ptr<Prepared> prepare_finite(PrepareContext& context) {
   const int out = context.set_output("Out", Shape{1}, DType::kBool);
   return make_prepared([=](const KernelContext& c) {
     const T* xs = c.in<T>(x);
-    bool any = false;
-    for (int64_t i = 0; i < n; ++i) {
-      if constexpr (question == Finite::kAll) any |= !std::isfinite(xs[i]);
-      if constexpr (question == Finite::kHasInf) any |= std::isinf(xs[i]);
-      if constexpr (question == Finite::kHasNan) any |= std::isnan(xs[i]);
-    }
+    const auto any_of = [xs](int64_t begin, int64_t end) {
+      bool any = false;
+      for (int64_t i = begin; i < end; ++i) {
+        if constexpr (question == Finite::kAll) any |= !std::isfinite(xs[i]);
+        if constexpr (question == Finite::kHasInf) any |= std::isinf(xs[i]);
+        if constexpr (question == Finite::kHasNan) any |= std::isnan(xs[i]);
+      }
+      return any;
+    };
+    const bool any =
+        join_parts<bool>(c.tiles(), n, 1, any_of, [](const bool* parts, int64_t count) {
+          return std::count(parts, parts + count, true) > 0;
+        });
     *c.out<bool>(out) = question == Finite::kAll ? !any : any;
   });
 }

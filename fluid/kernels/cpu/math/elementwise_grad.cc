@@ -7,25 +7,6 @@ namespace {
 
 using namespace functions;  // NOLINT(google-build-using-namespace)
 
-template <class Op, class T>
-void row_gradient(const BinaryRow<T>& row, const T* g, T* out) {
-  const T* x = row.x;
-  const T* y = row.y;
-  if (row.x_moves && row.y_moves) {
-    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(x[i], y[i], g[i]);
-  } else if (row.x_moves) {
-    const T b = *y;
-    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(x[i], b, g[i]);
-  } else if (row.y_moves) {
-    const T a = *x;
-    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(a, y[i], g[i]);
-  } else {
-    const T a = *x;
-    const T b = *y;
-    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(a, b, g[i]);
-  }
-}
-
 // g itself.
 struct Same {};
 

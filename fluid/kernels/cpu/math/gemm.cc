@@ -8,13 +8,9 @@
 #include <vector>
 
 #include "fluid/kernels/cpu/one_openmp_thread_impl.h"
-#include "fluid/kernels/cpu/tiles.h"
 
 namespace fleet::fluid::cpu {
 namespace {
-
-// Products of more multiply-adds than this belong to oneDNN, which packs for the caches.
-constexpr int64_t kTileLimit = int64_t{1} << 22;
 
 template <class T>
 class TileGemm final : public Gemm<T> {
@@ -61,10 +57,11 @@ class TileGemm final : public Gemm<T> {
   static void multiply(const GemmArgs<T>& args, const Tiles& tiles) {
     constexpr int64_t kRows = 24;
     constexpr int64_t kColumns = 64;
+    // Of tiles of much the same size: a small one at the end is not worth another thread.
     const auto size_of = [&](int64_t all, int64_t step) {
       const int64_t of_one = args.m * args.n * args.k / std::max<int64_t>(all, 1);
-      const int64_t wanted = kTileProducts / std::max<int64_t>(of_one, 1);
-      return std::max(step, wanted / step * step);
+      const int64_t count = std::max<int64_t>(1, all / Tiles::items(of_one / kProducts));
+      return std::max<int64_t>(1, (all + count * step - 1) / (count * step)) * step;
     };
     if (args.m >= args.n) {
       return tiles.ranges(args.m, size_of(args.m, kRows), [&](int64_t begin, int64_t end) {
@@ -297,17 +294,25 @@ std::unique_ptr<Gemm<T>> reference_gemm(const GemmShape& shape) {
   return std::make_unique<ReferenceGemm<T>>(shape);
 }
 
-template <class T>
-std::unique_ptr<Gemm<T>> fastest_gemm(const GemmShape& shape) {
-  if constexpr (std::is_same_v<T, float>) {
-    auto gemm = prefer_tiles(shape) ? nullptr : onednn_gemm(shape);
-    if (gemm != nullptr) return gemm;
-  }
-  return tile_gemm<T>(shape);
+// What `bench_gemm` measured, on an AMD EPYC without AVX-512 and on one with it (oneDNN 2.6).
+GemmBackend gemm_backend(const GemmShape& shape) {
+  const int64_t products = shape.m * shape.n * shape.k;
+  const bool wide = isa_loops().lanes > avx2_loops()->lanes;
+  if (wide) return products <= (int64_t{1} << 22) ? GemmBackend::kTile : GemmBackend::kOneDnn;
+  if (shape.transpose_b && shape.m > 8 && shape.m <= 64) return GemmBackend::kTile;
+  const bool narrow = shape.n > 8 && shape.n < 16 && !shape.transpose_a;
+  const int64_t limit = int64_t{1} << (narrow ? 18 : 21);
+  return products <= limit ? GemmBackend::kTile : GemmBackend::kBlocked;
 }
 
-bool prefer_tiles(const GemmShape& shape) {
-  return shape.m * shape.n * shape.k <= kTileLimit;
+template <class T>
+std::unique_ptr<Gemm<T>> fastest_gemm(const GemmShape& shape) {
+  const GemmBackend backend = gemm_backend(shape);
+  if constexpr (std::is_same_v<T, float>) {
+    auto gemm = backend == GemmBackend::kOneDnn ? onednn_gemm(shape) : nullptr;
+    if (gemm != nullptr) return gemm;
+  }
+  return backend == GemmBackend::kBlocked ? blocked_gemm<T>(shape) : tile_gemm<T>(shape);
 }
 
 template <class T>

@@ -9,6 +9,9 @@
 
 namespace fleet::fluid::cpu {
 
+// Multiply-adds in the time of an element of a simple loop (Tiles::items).
+inline constexpr int64_t kProducts = 16;
+
 template <class T>
 class Gemm {
  public:
@@ -19,17 +22,19 @@ class Gemm {
 // Register tiles over operands where they lie: the fastest for small products, any shape.
 template <class T>
 std::unique_ptr<Gemm<T>> tile_gemm(const GemmShape& shape);
+// Operands packed for the caches, and the bits of tile_gemm: the fastest for large products.
+template <class T>
+std::unique_ptr<Gemm<T>> blocked_gemm(const GemmShape& shape);
 // oneDNN's matmul, single-threaded; null when the library has no kernel for the shape. float only.
 std::unique_ptr<Gemm<float>> onednn_gemm(const GemmShape& shape);
-// The faster of both.
+// Which of them is the fastest for a shape on this machine's instruction set.
+enum class GemmBackend { kTile, kBlocked, kOneDnn };
+GemmBackend gemm_backend(const GemmShape& shape);
 template <class T>
 std::unique_ptr<Gemm<T>> fastest_gemm(const GemmShape& shape);
 // Three loops.
 template <class T>
 std::unique_ptr<Gemm<T>> reference_gemm(const GemmShape& shape);
-
-// True where register tiles beat oneDNN (measured by benchmarks/bench_engine).
-bool prefer_tiles(const GemmShape& shape);
 
 // Rows and columns exchanged: out[columns, rows] from x[rows, columns].
 template <class T>

@@ -6,30 +6,24 @@
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/math/gemm.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tile_scratch.h"
 #include "fluid/kernels/math/matmul_products.h"
 #include "fluid/ops/math/mul.h"
 
 namespace fleet::fluid::cpu {
 namespace {
 
-enum class Backend { kTile, kOneDnn, kReference };
+enum class Backend { kFastest, kReference };
 
-template <class T>
-std::unique_ptr<Gemm<T>> make_gemm(Backend backend, const GemmShape& shape) {
-  if (backend == Backend::kTile) return tile_gemm<T>(shape);
-  if (backend == Backend::kReference) return reference_gemm<T>(shape);
-  if constexpr (std::is_same_v<T, float>) return onednn_gemm(shape);
-  return nullptr;
+template <class T, Backend backend>
+std::shared_ptr<Gemm<T>> make_gemm(const GemmShape& shape) {
+  return backend == Backend::kFastest ? fastest_gemm<T>(shape) : reference_gemm<T>(shape);
 }
 
 template <class T, Backend backend>
 std::unique_ptr<Prepared> prepare_mul(PrepareContext& context) {
   const MulShape shape = mul_shape(context);
-  const GemmShape product = {.m = shape.m, .n = shape.n, .k = shape.k};
-  if (backend == Backend::kTile && !prefer_tiles(product) && std::is_same_v<T, float>)
-    return nullptr;
-  std::shared_ptr<Gemm<T>> gemm = make_gemm<T>(backend, product);
-  if (gemm == nullptr) return nullptr;
+  const auto gemm = make_gemm<T, backend>({.m = shape.m, .n = shape.n, .k = shape.k});
   const int x = context.input("X");
   const int y = context.input("Y");
   const int out = context.set_output("Out", shape.out, dtype_of<T>());
@@ -43,12 +37,8 @@ std::unique_ptr<Prepared> prepare_mul_grad(PrepareContext& context) {
   const MulShape shape = mul_shape(context);
   const GemmShape x_product = {.m = shape.m, .n = shape.k, .k = shape.n, .transpose_b = true};
   const GemmShape y_product = {.m = shape.k, .n = shape.n, .k = shape.m, .transpose_a = true};
-  if (backend == Backend::kTile && !prefer_tiles(x_product) && std::is_same_v<T, float>) {
-    return nullptr;
-  }
-  std::shared_ptr<Gemm<T>> x_gemm = make_gemm<T>(backend, x_product);
-  std::shared_ptr<Gemm<T>> y_gemm = make_gemm<T>(backend, y_product);
-  if (x_gemm == nullptr || y_gemm == nullptr) return nullptr;
+  const auto x_gemm = make_gemm<T, backend>(x_product);
+  const auto y_gemm = make_gemm<T, backend>(y_product);
   const int x = context.input("X");
   const int y = context.input("Y");
   const int out_grad = context.input("Out@GRAD");
@@ -74,33 +64,55 @@ class BatchedGemm {
 
   void run(const T* a, const T* b, T* c, Scratch& scratch, const Tiles& tiles) {
     const int64_t n = product_.shape.m * product_.shape.n;
-    for (int64_t i = 0; i < product_.count; ++i) {
-      const bool adds = i > 0 && !part_.empty();
-      T* to = adds ? part_.data() : c + i * product_.c_stride;
-      gemm_->run(a + i * product_.a_stride, b + i * product_.b_stride, to, scratch, tiles);
-      for (int64_t j = 0; adds && j < n; ++j) c[j] += part_[static_cast<size_t>(j)];
+    if (!part_.empty()) {
+      add_up(a, b, c, scratch, tiles);
+    } else if (of_tiles()) {
+      tiles.split(product_.count, n * product_.shape.k / kProducts,
+                  [&](int64_t begin, int64_t end) {
+                    Scratch& own = scratch_of_thread();
+                    for (int64_t i = begin; i < end; ++i) one(i, a, b, c, own, Tiles());
+                  });
+    } else {
+      for (int64_t i = 0; i < product_.count; ++i) one(i, a, b, c, scratch, tiles);
     }
     if (alpha_ == T{1}) return;
     const int64_t all = product_.c_stride == 0 ? n : n * product_.count;
-    for (int64_t j = 0; j < all; ++j) c[j] *= alpha_;
+    tiles.split(all, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) c[j] *= alpha_;
+    });
   }
 
  private:
+  // Whether a tile has whole products, of which there are many. oneDNN's are run by one thread.
+  bool of_tiles() const {
+    return product_.count >= 16 && gemm_backend(product_.shape) != GemmBackend::kOneDnn;
+  }
+
+  void one(int64_t i, const T* a, const T* b, T* c, Scratch& scratch, const Tiles& tiles) const {
+    gemm_->run(a + i * product_.a_stride, b + i * product_.b_stride, c + i * product_.c_stride,
+               scratch, tiles);
+  }
+
+  void add_up(const T* a, const T* b, T* c, Scratch& scratch, const Tiles& tiles) {
+    one(0, a, b, c, scratch, tiles);
+    for (int64_t i = 1; i < product_.count; ++i) {
+      gemm_->run(a + i * product_.a_stride, b + i * product_.b_stride, part_.data(), scratch,
+                 tiles);
+      tiles.split(product_.shape.m * product_.shape.n, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j) c[j] += part_[static_cast<size_t>(j)];
+      });
+    }
+  }
+
   BatchedProduct product_;
   std::shared_ptr<Gemm<T>> gemm_;
   T alpha_;
   std::vector<T> part_;
 };
 
-// Null when the backend does not want the product.
 template <class T, Backend backend>
-std::unique_ptr<BatchedGemm<T>> make_batched(const BatchedProduct& product, float alpha) {
-  if (backend == Backend::kTile && !prefer_tiles(product.shape) && std::is_same_v<T, float>) {
-    return nullptr;
-  }
-  std::shared_ptr<Gemm<T>> gemm = make_gemm<T>(backend, product.shape);
-  if (gemm == nullptr) return nullptr;
-  return std::make_unique<BatchedGemm<T>>(product, std::move(gemm), alpha);
+std::shared_ptr<BatchedGemm<T>> make_batched(const BatchedProduct& product, float alpha) {
+  return std::make_shared<BatchedGemm<T>>(product, make_gemm<T, backend>(product.shape), alpha);
 }
 
 // Without elements in the result there is nothing to multiply; gradients are 0.
@@ -119,9 +131,7 @@ std::unique_ptr<Prepared> prepare_matmul(PrepareContext& context) {
   const MatmulShape s = checked_matmul_shape(context);
   if (s.out.numel() == 0) return fill_zeros({context.set_output("Out", s.out, dtype_of<T>())});
   const BatchedProduct product = forward_product(s);
-  std::shared_ptr<BatchedGemm<T>> gemm =
-      make_batched<T, backend>(product, context.attrs<MatmulAttrs>().alpha);
-  if (gemm == nullptr) return nullptr;
+  const auto gemm = make_batched<T, backend>(product, context.attrs<MatmulAttrs>().alpha);
   const int x = context.input("X");
   const int y = context.input("Y");
   const int out = context.set_output("Out", s.out, dtype_of<T>());
@@ -140,9 +150,8 @@ std::unique_ptr<Prepared> prepare_matmul_grad(PrepareContext& context) {
   const float alpha = context.attrs<MatmulAttrs>().alpha;
   const BatchedProduct to_x = x_product(s);
   const BatchedProduct to_y = y_product(s);
-  std::shared_ptr<BatchedGemm<T>> x_gemm = make_batched<T, backend>(to_x, alpha);
-  std::shared_ptr<BatchedGemm<T>> y_gemm = make_batched<T, backend>(to_y, alpha);
-  if (x_gemm == nullptr || y_gemm == nullptr) return nullptr;
+  const auto x_gemm = make_batched<T, backend>(to_x, alpha);
+  const auto y_gemm = make_batched<T, backend>(to_y, alpha);
   context.require(context.in("Out@GRAD").shape.numel() == s.out.numel(), "Out@GRAD",
                   s.out.to_string(), context.in("Out@GRAD").shape.to_string());
   const int x = context.input("X");
@@ -173,16 +182,10 @@ void register_matmul(KernelTable& table) {
     const auto add = [&table, dtype](const char* op, const char* name, auto prepare) {
       table.add_last(op, DeviceKind::kCpu, dtype, {.name = name, .prepare = prepare});
     };
-    add("matmul", "tile", prepare_matmul<T, Backend::kTile>);
-    add("matmul_grad", "tile", prepare_matmul_grad<T, Backend::kTile>);
-    add("mul", "tile", prepare_mul<T, Backend::kTile>);
-    add("mul_grad", "tile", prepare_mul_grad<T, Backend::kTile>);
-    if constexpr (std::is_same_v<T, float>) {
-      add("matmul", "onednn", prepare_matmul<T, Backend::kOneDnn>);
-      add("matmul_grad", "onednn", prepare_matmul_grad<T, Backend::kOneDnn>);
-      add("mul", "onednn", prepare_mul<T, Backend::kOneDnn>);
-      add("mul_grad", "onednn", prepare_mul_grad<T, Backend::kOneDnn>);
-    }
+    add("matmul", "gemm", prepare_matmul<T, Backend::kFastest>);
+    add("matmul_grad", "gemm", prepare_matmul_grad<T, Backend::kFastest>);
+    add("mul", "gemm", prepare_mul<T, Backend::kFastest>);
+    add("mul_grad", "gemm", prepare_mul_grad<T, Backend::kFastest>);
     add("matmul", "reference", prepare_matmul<T, Backend::kReference>);
     add("matmul_grad", "reference", prepare_matmul_grad<T, Backend::kReference>);
     add("mul", "reference", prepare_mul<T, Backend::kReference>);

@@ -2,7 +2,6 @@
 #include "fluid/ops/math/reduce.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <set>
 #include <string>
@@ -10,8 +9,10 @@
 
 #include "base/shard_tree.h"
 #include "base/strings.h"
+#include "fluid/kernels/cpu/math/broadcast.h"
 #include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -21,8 +22,9 @@ std::unique_ptr<Prepared> prepare_mean(PrepareContext& context) {
   const int64_t n = context.in("X").shape.numel();
   const int x = context.input("X");
   const int out = context.set_output("Out", Shape{1}, dtype_of<T>());
-  return make_prepared(
-      [=](const KernelContext& c) { *c.out<T>(out) = sum_of(c.in<T>(x), n) / static_cast<T>(n); });
+  return make_prepared([=](const KernelContext& c) {
+    *c.out<T>(out) = sum_of(c.tiles(), c.in<T>(x), n) / static_cast<T>(n);
+  });
 }
 
 template <class T>
@@ -34,8 +36,7 @@ std::unique_ptr<Prepared> prepare_mean_grad(PrepareContext& context) {
   const int grad = context.input("Out@GRAD");
   const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    T* outs = c.out<T>(out);
-    std::fill(outs, outs + n, *c.in<T>(grad) / static_cast<T>(n));
+    fill_in_tiles(c.tiles(), c.out<T>(out), n, *c.in<T>(grad) / static_cast<T>(n));
   });
 }
 
@@ -49,29 +50,37 @@ std::unique_ptr<Prepared> prepare_sum(PrepareContext& context) {
     context.require(x.kind == ValueKind::kTensor && x.dtype == dtype_of<T>() && x.shape == shape,
                     "X", str_cat("equal shapes and types, ", shape), x.shape.to_string());
   }
-  const auto n = static_cast<size_t>(shape.numel());
+  const int64_t n = shape.numel();
   const int first = context.input("X");
   const int out = context.set_output("Out", shape, dtype_of<T>());
   std::vector<const T*> arrays(count);
-  return make_prepared(
-      [=, tree = TreeSum(static_cast<int>(count))](const KernelContext& c) mutable {
-        for (size_t i = 0; i < count; ++i) arrays[i] = c.in<T>(first + static_cast<int>(i));
-        tree(std::span<const T* const>(arrays), c.out<T>(out), n);
-      });
+  return make_prepared([=,
+                        tree = TreeSum(static_cast<int>(count))](const KernelContext& c) mutable {
+    for (size_t i = 0; i < count; ++i) arrays[i] = c.in<T>(first + static_cast<int>(i));
+    T* outs = c.out<T>(out);
+    c.tiles().split(n, static_cast<int64_t>(count), [&](int64_t begin, int64_t end) {
+      const auto parts = reinterpret_cast<const T**>(tile_scratch(count * sizeof(const T*)));
+      for (size_t i = 0; i < count; ++i) parts[i] = arrays[i] + begin;
+      tree(std::span<const T* const>(parts, count), outs + begin, static_cast<size_t>(end - begin));
+    });
+  });
 }
 
-// Which dimensions of x go, and what is left. Neighbours that go or stay together are one.
+// Which dimensions of x go, and what is left.
 struct Reduction {
   Shape x;
   Shape out;
-  std::vector<int64_t> sizes;
-  std::vector<bool> gone;
+  Shape kept;         // out, with dimensions of 1 where x has others
   int64_t count = 1;  // elements that make one
+
+  bool everything() const { return out.numel() == 1 && count == x.numel(); }
+  // Elements of x, and as the y of the walk those of out that they become.
+  Broadcast walk() const { return {x, x, kept, -1}; }
 };
 
 Reduction reduction_of(const PrepareContext& context) {
   const auto attrs = context.attrs<ReduceAttrs>();
-  Reduction r = {.x = context.in("X").shape, .out = {}, .sizes = {}, .gone = {}};
+  Reduction r = {.x = context.in("X").shape, .out = {}, .kept = {}};
   if (r.x.rank() == 0) r.x = Shape{1};
   const int rank = r.x.rank();
   std::set<int> dims;
@@ -80,40 +89,10 @@ Reduction reduction_of(const PrepareContext& context) {
     const bool gone = attrs.reduce_all || dims.contains(i);
     if (gone) r.count *= r.x[i];
     if (!gone || attrs.keep_dim) r.out.push_back(gone ? 1 : r.x[i]);
-    if (i > 0 && r.gone.back() == gone) {
-      r.sizes.back() *= r.x[i];
-    } else {
-      r.sizes.push_back(r.x[i]);
-      r.gone.push_back(gone);
-    }
+    r.kept.push_back(gone ? 1 : r.x[i]);
   }
   if (r.out.rank() == 0) r.out.push_back(1);
   return r;
-}
-
-// Position in the result of every element of x, row by row of the last dimension: f(first element,
-// its position, step of the position, length).
-template <class F>
-void each_row(const Reduction& r, F f) {
-  const size_t rank = r.sizes.size();
-  const int64_t length = r.sizes[rank - 1];
-  std::array<int64_t, Shape::kMaxRank> stride{};
-  int64_t next = 1;
-  int64_t rows = 1;
-  for (size_t i = rank; i-- > 0;) {
-    stride[i] = r.gone[i] ? 0 : next;
-    if (!r.gone[i]) next *= r.sizes[i];
-    if (i + 1 < rank) rows *= r.sizes[i];
-  }
-  for (int64_t row = 0; row < rows; ++row) {
-    int64_t position = 0;
-    int64_t rest = row;
-    for (size_t i = rank - 1; i-- > 0;) {
-      position += rest % r.sizes[i] * stride[i];
-      rest /= r.sizes[i];
-    }
-    f(row * length, position, stride[rank - 1], length);
-  }
 }
 
 // How elements become one: from `start`, a whole row, or a row into as many results.
@@ -180,34 +159,56 @@ Reducer<T> reducer(T start) {
 // Rows whose sums come first: a sum of everything is that of the sums of its rows, so that rows
 // which lie on different servers add up to the same bits. 0 where one pass does.
 int64_t rows_first(const Reduction& r) {
-  const bool everything = r.sizes.size() == 1 && r.gone.front() && r.x.rank() > 1;
-  return everything ? r.x.numel(0, r.x.rank() - 1) : 0;
+  return r.everything() && r.x.rank() > 1 ? r.x.numel(0, r.x.rank() - 1) : 0;
 }
 
+// Into numbers of which the first is that of element `begin`.
 template <class T>
-void reduce(const Reduction& r, const Reducer<T>& step, const T* xs, T* outs) {
-  std::fill(outs, outs + r.out.numel(), step.start);
-  each_row(r, [&](int64_t at, int64_t position, int64_t moves, int64_t length) {
+void reduce(const Broadcast& walk, const Reducer<T>& step, const T* xs, T* outs, int64_t begin) {
+  walk.rows([&](int64_t at, int64_t, int64_t position, int64_t n, int64_t, int64_t moves) {
+    T* to = outs + (position - begin);
     if (moves == 0) {
-      outs[position] = step.row(outs[position], xs + at, length);
+      *to = step.row(*to, xs + at, n);
     } else {
-      step.into(outs + position, xs + at, length);
+      step.into(to, xs + at, n);
     }
   });
 }
 
-// Reads elements of another type as T.
+// The whole becomes one number.
 template <class T>
-using CastFrom = void (*)(const std::byte* from, T* to, int64_t n);
+T reduce_all(const Tiles& tiles, const Reducer<T>& step, const T* xs, int64_t n) {
+  return join_parts<T>(
+      tiles, n, 1,
+      [&](int64_t begin, int64_t end) { return step.row(step.start, xs + begin, end - begin); },
+      [&](const T* parts, int64_t count) { return step.row(step.start, parts, count); });
+}
+
+template <class T>
+void reduce(const Tiles& tiles, const Reduction& r, const Broadcast& walk, const Reducer<T>& step,
+            const T* xs, T* outs) {
+  if (r.everything()) {
+    *outs = reduce_all(tiles, step, xs, r.count);
+  } else {
+    join_walk(
+        walk, tiles, false, r.out.numel(), step.start, outs,
+        [&](const Broadcast& part, T* to, int64_t begin) { reduce(part, step, xs, to, begin); },
+        step.into);
+  }
+}
+
+// Reads elements [begin, end) of another type as T.
+template <class T>
+using CastFrom = void (*)(const std::byte* from, int64_t begin, int64_t end, T* to);
 
 template <class From, class T>
 constexpr CastFrom<T> cast_from() {
   if constexpr (std::is_same_v<From, T>) {
     return nullptr;
   } else {
-    return [](const std::byte* from, T* to, int64_t n) {
+    return [](const std::byte* from, int64_t begin, int64_t end, T* to) {
       const auto* xs = reinterpret_cast<const From*>(from);
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(xs[i]);
+      for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(xs[i]);
     };
   }
 }
@@ -217,6 +218,7 @@ template <class T>
 std::unique_ptr<Prepared> prepare_reduce(PrepareContext& context, const Reducer<T>& step, bool mean,
                                          CastFrom<T> cast) {
   const Reduction r = reduction_of(context);
+  const Broadcast walk = r.walk();
   const int64_t n = r.x.numel();
   const int64_t rows = step.by_rows ? rows_first(r) : 0;
   const auto room = static_cast<size_t>(rows + (cast == nullptr ? 0 : n));
@@ -227,16 +229,24 @@ std::unique_ptr<Prepared> prepare_reduce(PrepareContext& context, const Reducer<
     const T* xs = reinterpret_cast<const T*>(c.input(x).raw());
     T* const sums = reinterpret_cast<T*>(c.scratch().get(room * sizeof(T)));
     if (cast != nullptr) {
-      cast(c.input(x).raw(), sums + rows, n);
+      const std::byte* from = c.input(x).raw();
+      c.tiles().split(n, 1,
+                      [&](int64_t begin, int64_t end) { cast(from, begin, end, sums + rows); });
       xs = sums + rows;
     }
-    for (int64_t i = 0; i < rows; ++i) sums[i] = step.row(T{}, xs + i * (n / rows), n / rows);
     if (rows > 0) {
-      outs[0] = step.row(step.start, sums, rows);
+      const int64_t length = n / rows;
+      c.tiles().split(rows, length, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) sums[i] = step.row(T{}, xs + i * length, length);
+      });
+      *outs = reduce_all<T>(c.tiles(), step, sums, rows);
     } else {
-      reduce(r, step, xs, outs);
+      reduce(c.tiles(), r, walk, step, xs, outs);
     }
-    for (int64_t i = 0; mean && i < r.out.numel(); ++i) outs[i] /= static_cast<T>(r.count);
+    if (!mean) return;
+    c.tiles().split(r.out.numel(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) outs[i] /= static_cast<T>(r.count);
+    });
   });
 }
 
@@ -256,6 +266,17 @@ void add_reduce(KernelTable& table, const char* type, auto reducer_of, bool mean
        }});
 }
 
+// f(first element of x, its position in out, step of the position, length) for rows, in tiles.
+template <class F>
+void each_row(const KernelContext& c, const Broadcast& walk, const F& f,
+              Broadcast::Apart apart = Broadcast::Apart::kOut) {
+  walk.split(c.tiles(), 1, apart, [&](const Broadcast& part) {
+    part.rows([&](int64_t at, int64_t, int64_t position, int64_t length, int64_t, int64_t step) {
+      f(at, position, step, length);
+    });
+  });
+}
+
 template <class T, bool Mean>
 std::unique_ptr<Prepared> prepare_reduce_grad(PrepareContext& context) {
   const Reduction r = reduction_of(context);
@@ -263,11 +284,11 @@ std::unique_ptr<Prepared> prepare_reduce_grad(PrepareContext& context) {
                   r.out.to_string(), context.in("Out@GRAD").shape.to_string());
   const int grad = context.input("Out@GRAD");
   const int out = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
-  return make_prepared([=](const KernelContext& c) {
+  return make_prepared([=, walk = r.walk()](const KernelContext& c) {
     const T* grads = c.in<T>(grad);
     T* outs = c.out<T>(out);
     const T divisor = Mean ? static_cast<T>(r.count) : T{1};
-    each_row(r, [&](int64_t at, int64_t position, int64_t step, int64_t length) {
+    each_row(c, walk, [&](int64_t at, int64_t position, int64_t step, int64_t length) {
       if (step == 0) {
         std::fill(outs + at, outs + at + length, grads[position] / divisor);
         return;
@@ -280,6 +301,7 @@ std::unique_ptr<Prepared> prepare_reduce_grad(PrepareContext& context) {
 // What gradients of max, min and prod look at.
 struct WithOut {
   Reduction r;
+  Broadcast walk;
   int x = -1;
   int value = -1;
   int grad = -1;
@@ -288,7 +310,8 @@ struct WithOut {
 
 template <class T>
 WithOut with_out(PrepareContext& context) {
-  WithOut w = {.r = reduction_of(context)};
+  const Reduction r = reduction_of(context);
+  WithOut w = {.r = r, .walk = r.walk()};
   for (const char* slot : {"Out", "Out@GRAD"}) {
     context.require(context.in(slot).shape.numel() == w.r.out.numel(), slot, w.r.out.to_string(),
                     context.in(slot).shape.to_string());
@@ -309,7 +332,7 @@ std::unique_ptr<Prepared> prepare_extreme_grad(PrepareContext& context) {
     const T* values = c.in<T>(w.value);
     const T* grads = c.in<T>(w.grad);
     T* outs = c.out<T>(w.out);
-    each_row(w.r, [&](int64_t at, int64_t position, int64_t step, int64_t length) {
+    each_row(c, w.walk, [&](int64_t at, int64_t position, int64_t step, int64_t length) {
       for (int64_t i = 0; i < length; ++i) {
         const int64_t p = position + i * step;
         outs[at + i] = xs[at + i] == values[p] ? grads[p] : T{};
@@ -332,17 +355,20 @@ std::unique_ptr<Prepared> prepare_prod_grad(PrepareContext& context) {
     T* outs = c.out<T>(w.out);
     std::fill(zeros.begin(), zeros.end(), 0);
     std::fill(others.begin(), others.end(), T{1});
-    each_row(w.r, [&](int64_t at, int64_t position, int64_t step, int64_t length) {
-      for (int64_t i = 0; i < length; ++i) {
-        const auto p = static_cast<size_t>(position + i * step);
-        if (xs[at + i] == T{}) {
-          ++zeros[p];
-        } else {
-          others[p] *= xs[at + i];
-        }
-      }
-    });
-    each_row(w.r, [&](int64_t at, int64_t position, int64_t step, int64_t length) {
+    each_row(
+        c, w.walk,
+        [&](int64_t at, int64_t position, int64_t step, int64_t length) {
+          for (int64_t i = 0; i < length; ++i) {
+            const auto p = static_cast<size_t>(position + i * step);
+            if (xs[at + i] == T{}) {
+              ++zeros[p];
+            } else {
+              others[p] *= xs[at + i];
+            }
+          }
+        },
+        Broadcast::Apart::kY);
+    each_row(c, w.walk, [&](int64_t at, int64_t position, int64_t step, int64_t length) {
       for (int64_t i = 0; i < length; ++i) {
         const int64_t p = position + i * step;
         const auto k = static_cast<size_t>(p);

@@ -4,10 +4,23 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fluid/kernels/cpu/math/lines.h"
+#include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/register.h"
 
 namespace fleet::fluid::cpu {
 namespace {
+
+// Of an element of a sum that is one chain, in elements of a simple loop.
+constexpr int64_t kChainCost = 4;
+
+// f(line) for all lines, in tiles.
+template <class F>
+void each_line(const KernelContext& c, const AxisView& view, const F& f) {
+  split_lines(view, c.tiles(), kChainCost, [&](int64_t begin, int64_t end) {
+    for (int64_t line = begin; line < end; ++line) f(line);
+  });
+}
 
 template <class T>
 std::unique_ptr<Prepared> prepare_norm(PrepareContext& context) {
@@ -15,7 +28,7 @@ std::unique_ptr<Prepared> prepare_norm(PrepareContext& context) {
   const AxisView view = l.lines;
   return make_prepared([=, epsilon = static_cast<T>(l.epsilon)](const KernelContext& c) {
     const T* xs = c.in<T>(l.x);
-    for (int64_t line = 0; line < view.lines(); ++line) {
+    each_line(c, view, [&](int64_t line) {
       const int64_t start = view.start(line);
       T sum{};
       for (int64_t j = 0; j < view.n; ++j) {
@@ -28,7 +41,7 @@ std::unique_ptr<Prepared> prepare_norm(PrepareContext& context) {
         const int64_t at = start + j * view.inner;
         c.out<T>(l.out)[at] = xs[at] / length;
       }
-    }
+    });
   });
 }
 
@@ -41,7 +54,7 @@ std::unique_ptr<Prepared> prepare_norm_grad(PrepareContext& context) {
     const T* xs = c.in<T>(l.x);
     const T* gs = c.in<T>(l.grad);
     T* outs = c.out<T>(l.out);
-    for (int64_t line = 0; line < view.lines(); ++line) {
+    each_line(c, view, [&](int64_t line) {
       const int64_t start = view.start(line);
       const T length = c.in<T>(l.norm)[line];
       T dot{};
@@ -53,7 +66,7 @@ std::unique_ptr<Prepared> prepare_norm_grad(PrepareContext& context) {
         const int64_t at = start + j * view.inner;
         outs[at] = (gs[at] - xs[at] * along) / length;
       }
-    }
+    });
   });
 }
 
@@ -73,29 +86,61 @@ template <class T>
 std::unique_ptr<Prepared> prepare_cos_sim(PrepareContext& context) {
   const CosineRows r = cosine_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    // Y may have a row, and X none.
-    if (r.y_norm >= 0 && r.rows < r.y_rows()) {
-      c.out<T>(r.y_norm)[0] = norm_of_row(c.in<T>(r.y), r.length);
-    }
-    for (int64_t row = 0; row < r.rows; ++row) {
-      const T* xs = c.in<T>(r.x) + row * r.length;
-      const T* ys = c.in<T>(r.y) + r.y_row(row) * r.length;
-      const T x_length = norm_of_row(xs, r.length);
-      const T y_length = norm_of_row(ys, r.length);
-      if (r.x_norm >= 0) c.out<T>(r.x_norm)[row] = x_length;
-      if (r.y_norm >= 0) c.out<T>(r.y_norm)[r.y_row(row)] = y_length;
-      if (r.cosine >= 0) c.out<T>(r.cosine)[row] = dot(xs, ys, r.length) / (x_length * y_length);
-    }
+    const T shared_length = r.shared ? norm_of_row(c.in<T>(r.y), r.length) : T{};
+    if (r.shared && r.y_norm >= 0) c.out<T>(r.y_norm)[0] = shared_length;
+    c.tiles().split(r.rows, 3 * kChainCost * r.length, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* xs = c.in<T>(r.x) + row * r.length;
+        const T* ys = c.in<T>(r.y) + r.y_row(row) * r.length;
+        const T x_length = norm_of_row(xs, r.length);
+        const T y_length = r.shared ? shared_length : norm_of_row(ys, r.length);
+        if (r.x_norm >= 0) c.out<T>(r.x_norm)[row] = x_length;
+        if (r.y_norm >= 0 && !r.shared) c.out<T>(r.y_norm)[row] = y_length;
+        if (r.cosine >= 0) c.out<T>(r.cosine)[row] = dot(xs, ys, r.length) / (x_length * y_length);
+      }
+    });
   });
 }
 
-// Adds g d(cos) / da for cos = a b / (|a| |b|).
+// What the gradients of a row of X and of its row of Y are made of.
 template <class T>
-void add_cosine_gradient(const T* a, const T* b, T a_norm, T b_norm, T cosine, T g, int64_t n,
-                         T* out) {
+struct CosineOfRow {
+  const T* x;
+  const T* y;
+  T x_norm;
+  T y_norm;
+  T cosine;
+  T grad;
+
+  CosineOfRow(const KernelContext& c, const CosineRows& r, int64_t row)
+      : x(c.in<T>(r.x) + row * r.length),
+        y(c.in<T>(r.y) + r.y_row(row) * r.length),
+        x_norm(c.in<T>(r.x_norm)[row]),
+        y_norm(c.in<T>(r.y_norm)[r.y_row(row)]),
+        cosine(c.in<T>(r.cosine)[row]),
+        grad(c.in<T>(r.grad)[row]) {}
+};
+
+// Adds g d(cos) / da, for elements [first, last) of a, where cos = a b / (|a| |b|).
+template <class T>
+void add_cosine_gradient(const T* a, const T* b, T a_norm, T b_norm, T cosine, T g, int64_t first,
+                         int64_t last, T* out) {
   const T cross = g / (a_norm * b_norm);
   const T own = g * cosine / (a_norm * a_norm);
-  for (int64_t i = 0; i < n; ++i) out[i] += cross * b[i] - own * a[i];
+  for (int64_t i = first; i < last; ++i) out[i - first] += cross * b[i] - own * a[i];
+}
+
+// To the row of Y that is there for all rows of X.
+template <class T>
+void cosine_gradient_of_shared(const KernelContext& c, const CosineRows& r) {
+  sum_columns(c.tiles(), r.rows, r.length, 2, c.out<T>(r.y_grad),
+              [&](int64_t begin, int64_t end, int64_t first, int64_t last, T* to) {
+                for (int64_t row = begin; row < end; ++row) {
+                  const CosineOfRow<T> of(c, r, row);
+                  add_cosine_gradient(of.y, of.x, of.y_norm, of.x_norm, of.cosine, of.grad, first,
+                                      last, to);
+                }
+              });
 }
 
 template <class T>
@@ -103,24 +148,26 @@ std::unique_ptr<Prepared> prepare_cos_sim_grad(PrepareContext& context) {
   const CosineRows r = cosine_back_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     T* x_out = r.x_grad >= 0 ? c.out<T>(r.x_grad) : nullptr;
-    T* y_out = r.y_grad >= 0 ? c.out<T>(r.y_grad) : nullptr;
-    if (x_out != nullptr) std::fill(x_out, x_out + r.rows * r.length, T{});
-    if (y_out != nullptr) std::fill(y_out, y_out + r.y_rows() * r.length, T{});
-    for (int64_t row = 0; row < r.rows; ++row) {
-      const int64_t other = r.y_row(row);
-      const T* xs = c.in<T>(r.x) + row * r.length;
-      const T* ys = c.in<T>(r.y) + other * r.length;
-      const T a = c.in<T>(r.x_norm)[row];
-      const T b = c.in<T>(r.y_norm)[other];
-      const T value = c.in<T>(r.cosine)[row];
-      const T g = c.in<T>(r.grad)[row];
-      if (x_out != nullptr) {
-        add_cosine_gradient(xs, ys, a, b, value, g, r.length, x_out + row * r.length);
+    T* y_out = r.y_grad >= 0 && !r.shared ? c.out<T>(r.y_grad) : nullptr;
+    c.tiles().split(r.rows, 4 * r.length, [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * r.length;
+      const int64_t last = end * r.length;
+      if (x_out != nullptr) std::fill(x_out + first, x_out + last, T{});
+      if (y_out != nullptr) std::fill(y_out + first, y_out + last, T{});
+      for (int64_t row = begin; row < end; ++row) {
+        const CosineOfRow<T> of(c, r, row);
+        const int64_t at = row * r.length;
+        if (x_out != nullptr) {
+          add_cosine_gradient(of.x, of.y, of.x_norm, of.y_norm, of.cosine, of.grad, 0, r.length,
+                              x_out + at);
+        }
+        if (y_out != nullptr) {
+          add_cosine_gradient(of.y, of.x, of.y_norm, of.x_norm, of.cosine, of.grad, 0, r.length,
+                              y_out + at);
+        }
       }
-      if (y_out != nullptr) {
-        add_cosine_gradient(ys, xs, b, a, value, g, r.length, y_out + other * r.length);
-      }
-    }
+    });
+    if (r.shared && r.y_grad >= 0) cosine_gradient_of_shared<T>(c, r);
   });
 }
 

@@ -3,7 +3,7 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/checked_inputs.h"
-#include "fluid/kernels/cpu/math/sums.h"
+#include "fluid/kernels/cpu/math/binary.h"
 #include "fluid/kernels/cpu/math/unary.h"
 #include "fluid/ops/math/activation.h"
 
@@ -284,6 +284,9 @@ struct TanhShrink {
   }
 };
 
+// Of a power, in elements of a simple loop: most are squares, some are slow.
+constexpr int64_t kPowerCost = 4;
+
 // Powers that are products or roots are taken as such.
 template <class T>
 void power(const T* x, T factor, T* out, int64_t n) {
@@ -326,7 +329,12 @@ std::unique_ptr<Prepared> prepare_pow(PrepareContext& context) {
   const int x = context.input("X");
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=, n = shape.numel()](const KernelContext& c) {
-    power(c.in<T>(x), factor_of<T>(c, tensor, factor), c.out<T>(out), n);
+    const T exponent = factor_of<T>(c, tensor, factor);
+    const T* xs = c.in<T>(x);
+    T* outs = c.out<T>(out);
+    c.tiles().split(n, kPowerCost, [&](int64_t begin, int64_t end) {
+      power(xs + begin, exponent, outs + begin, end - begin);
+    });
   });
 }
 
@@ -345,64 +353,51 @@ std::unique_ptr<Prepared> prepare_pow_grad(PrepareContext& context) {
     const T* xs = c.in<T>(x);
     const T* gs = c.in<T>(grad);
     T* outs = c.out<T>(out);
-    T powers[kUnaryBlock];
-    for (int64_t at = 0; at < n; at += kUnaryBlock) {
-      const int64_t length = std::min(kUnaryBlock, n - at);
-      power(xs + at, exponent - T{1}, powers, length);
-      for (int64_t i = 0; i < length; ++i) outs[at + i] = gs[at + i] * exponent * powers[i];
-    }
-  });
-}
-
-// f(first element, factor, elements, whether the factor moves along).
-template <class F>
-void each_prelu_row(const PreluView& view, F f) {
-  for (int64_t o = 0; o < view.outer; ++o) {
-    const int64_t at = o * view.factors * view.inner;
-    if (view.inner == 1) {
-      f(at, int64_t{0}, view.factors, int64_t{1});
-    } else {
-      for (int64_t k = 0; k < view.factors; ++k) f(at + k * view.inner, k, view.inner, int64_t{0});
-    }
-  }
-}
-
-template <class T>
-std::unique_ptr<Prepared> prepare_prelu(PrepareContext& context) {
-  const PreluView view = prelu_view(context);
-  const int x = context.input("X");
-  const int alpha = context.input("Alpha");
-  const int out = context.set_output("Out", context.in("X").shape, dtype_of<T>());
-  return make_prepared([=](const KernelContext& c) {
-    const T* xs = c.in<T>(x);
-    const T* factors = c.in<T>(alpha);
-    T* outs = c.out<T>(out);
-    each_prelu_row(view, [&](int64_t at, int64_t k, int64_t n, int64_t step) {
-      for (int64_t i = 0; i < n; ++i) {
-        const T value = xs[at + i];
-        outs[at + i] = value > T{0} ? value : factors[k + i * step] * value;
+    c.tiles().split(n, kPowerCost, [&](int64_t begin, int64_t end) {
+      T powers[kUnaryBlock];
+      for (int64_t at = begin; at < end; at += kUnaryBlock) {
+        const int64_t length = std::min(kUnaryBlock, end - at);
+        power(xs + at, exponent - T{1}, powers, length);
+        for (int64_t i = 0; i < length; ++i) outs[at + i] = gs[at + i] * exponent * powers[i];
       }
     });
   });
 }
 
+// Of x and its factor.
+struct Prelu {
+  template <class T>
+  static T value(T x, T factor) {
+    return x > T{0} ? x : factor * x;
+  }
+};
+struct PreluToX {
+  template <class T>
+  static T back(T x, T factor, T g) {
+    return x > T{0} ? g : factor * g;
+  }
+};
+struct PreluToFactor {
+  template <class T>
+  static T back(T x, T, T g) {
+    return x > T{0} ? T{0} : g * x;
+  }
+};
+
+Broadcast prelu_walk(const PreluView& view) {
+  const Shape x = {view.outer, view.factors, view.inner};
+  return {x, x, Shape{1, view.factors, 1}, -1};
+}
+
 template <class T>
-void prelu_factor_gradient(const PreluView& view, const T* xs, const T* gs, T* sums) {
-  std::fill(sums, sums + view.factors, T{});
-  each_prelu_row(view, [&](int64_t at, int64_t k, int64_t n, int64_t step) {
-    T block[kUnaryBlock];
-    for (int64_t first = 0; first < n; first += kUnaryBlock) {
-      const int64_t length = std::min(kUnaryBlock, n - first);
-      for (int64_t i = 0; i < length; ++i) {
-        const int64_t e = at + first + i;
-        block[i] = xs[e] > T{0} ? T{0} : gs[e] * xs[e];
-      }
-      if (step == 0) {
-        sums[k] += sum_of(block, length);
-      } else {
-        for (int64_t i = 0; i < length; ++i) sums[k + first + i] += block[i];
-      }
-    }
+std::unique_ptr<Prepared> prepare_prelu(PrepareContext& context) {
+  const Broadcast walk = prelu_walk(prelu_view(context));
+  const int x = context.input("X");
+  const int alpha = context.input("Alpha");
+  const int out = context.set_output("Out", context.in("X").shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    each_binary_row(walk, c.tiles(), c.in<T>(x), c.in<T>(alpha), c.out<T>(out),
+                    binary_row<Prelu, T, T>);
   });
 }
 
@@ -417,19 +412,18 @@ std::unique_ptr<Prepared> prepare_prelu_grad(PrepareContext& context) {
   const int grad = context.input("Out@GRAD");
   const int x_grad = context.set_output("X@GRAD", shape, dtype_of<T>());
   const int alpha_grad = context.set_output("Alpha@GRAD", context.in("Alpha").shape, dtype_of<T>());
-  return make_prepared([=](const KernelContext& c) {
+  return make_prepared([=, walk = prelu_walk(view)](const KernelContext& c) {
     const T* xs = c.in<T>(x);
     const T* factors = c.in<T>(alpha);
     const T* gs = c.in<T>(grad);
-    if (alpha_grad >= 0) prelu_factor_gradient(view, xs, gs, c.out<T>(alpha_grad));
-    if (x_grad < 0) return;
-    T* outs = c.out<T>(x_grad);
-    each_prelu_row(view, [&](int64_t at, int64_t k, int64_t n, int64_t step) {
-      for (int64_t i = 0; i < n; ++i) {
-        const T g = gs[at + i];
-        outs[at + i] = xs[at + i] > T{0} ? g : factors[k + i * step] * g;
-      }
-    });
+    if (alpha_grad >= 0) {
+      pass_back<T>(walk, c.tiles(), false, xs, factors, gs, c.out<T>(alpha_grad), view.factors,
+                   row_gradient<PreluToFactor, T>);
+    }
+    if (x_grad >= 0) {
+      pass_back<T>(walk, c.tiles(), true, xs, factors, gs, c.out<T>(x_grad), view.numel(),
+                   row_gradient<PreluToX, T>);
+    }
   });
 }
 

@@ -9,7 +9,6 @@
 
 #include "fluid/kernels/cpu/isa.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cpu/tiles.h"
 #include "fluid/kernels/functions/activations.h"
 
 namespace fleet::fluid::cpu {
@@ -92,7 +91,7 @@ std::unique_ptr<Prepared> prepare_unary(PrepareContext& context, UnaryFunction<T
   return make_prepared([=](const KernelContext& c) {
     const T* xs = c.in<T>(x);
     T* outs = c.out<T>(out);
-    c.tiles().ranges(n, kTileElements, [&](int64_t begin, int64_t end) {
+    c.tiles().split(n, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i += kUnaryBlock) {
         function(params, xs + i, outs + i, std::min(kUnaryBlock, end - i));
       }
@@ -116,7 +115,7 @@ std::unique_ptr<Prepared> prepare_unary_grad(PrepareContext& context, UnaryGradi
     const T* ins = c.in<T>(in);
     const T* grads = c.in<T>(grad);
     T* outs = c.out<T>(out);
-    c.tiles().ranges(n, kTileElements, [&](int64_t begin, int64_t end) {
+    c.tiles().split(n, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i += kUnaryBlock) {
         function(params, ins + i, grads + i, outs + i, std::min(kUnaryBlock, end - i));
       }

@@ -4,6 +4,7 @@
 
 #include "fluid/kernels/cpu/nn/channels.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/image_layout.h"
 
 namespace fleet::fluid::cpu {
@@ -52,7 +53,7 @@ class BatchNorm {
   void by_channel(const KernelContext& c, const T* x, T* mean, T* variance) const {
     const T m = static_cast<T>(v_.each());
     T* y = c.out<T>(at_.y);
-    for (int64_t k = 0; k < v_.count; ++k) {
+    each_channel(v_, c.tiles(), 3, [&](int64_t k) {
       if (!attrs_.global_stats()) {
         mean[k] = channel_sum<T>(v_, k, [x](int64_t i) { return x[i]; }) / m;
         variance[k] = channel_sum<T>(v_, k,
@@ -66,13 +67,13 @@ class BatchNorm {
       const T factor = inverse_of(variance[k]) * c.in<T>(at_.scale)[k];
       const T shift = c.in<T>(at_.bias)[k];
       channel_each(v_, k, [=](int64_t i) { y[i] = (x[i] - centre) * factor + shift; });
-    }
+    });
   }
 
   template <int64_t Block>
   void by_block(const KernelContext& context, const T* x, T* mean, T* variance) const {
     const T m = static_cast<T>(v_.each());
-    for (int64_t block = 0; block < v_.count / Block; ++block) {
+    const auto one = [&](int64_t block) {
       const int64_t first = block * Block;
       if (!attrs_.global_stats()) {
         block_sums<Block>(v_, block, mean + first, [x](int64_t i, int64_t) { return x[i]; });
@@ -96,15 +97,16 @@ class BatchNorm {
       block_each<Block>(v_, block, context.out<T>(at_.y), [&](int64_t i, int64_t c) {
         return (x[i] - centre[c]) * factor[c] + shift[c];
       });
-    }
+    };
+    each_channel(v_, context.tiles(), 3, one, Block);
   }
 
   void by_row(const KernelContext& c, const T* x, T* mean, T* variance) {
     if (!attrs_.global_stats()) {
       const T m = static_cast<T>(v_.each());
-      channel_sums(v_, mean, [x](int64_t i, int64_t) { return x[i]; });
+      channel_sums(v_, c.tiles(), mean, [x](int64_t i, int64_t) { return x[i]; });
       for (int64_t k = 0; k < v_.count; ++k) mean[k] /= m;
-      channel_sums(v_, variance, [x, mean](int64_t i, int64_t k) {
+      channel_sums(v_, c.tiles(), variance, [x, mean](int64_t i, int64_t k) {
         const T centred = x[i] - mean[k];
         return centred * centred;
       });
@@ -114,12 +116,13 @@ class BatchNorm {
     const T* bias = c.in<T>(at_.bias);
     T* factor = factor_.data();
     for (int64_t k = 0; k < v_.count; ++k) factor[k] = inverse_of(variance[k]) * scale[k];
-    each_element(v_, c.out<T>(at_.y),
+    each_element(v_, c.tiles(), c.out<T>(at_.y),
                  [=](int64_t i, int64_t k) { return (x[i] - mean[k]) * factor[k] + bias[k]; });
   }
 
   void pass_through(const KernelContext& c, const T* x, T* mean, T* inverse) const {
-    std::copy_n(x, v_.numel(), c.out<T>(at_.y));
+    if (x != c.out<T>(at_.y))
+      copy_in_tiles(c.tiles(), x, c.out<T>(at_.y), static_cast<size_t>(v_.numel()) * sizeof(T));
     std::fill_n(mean, v_.count, T{});
     std::fill_n(inverse, v_.count, T{});
     keep_running(c);
@@ -198,8 +201,8 @@ class BatchNormGrad {
     } else if (v_.inner > 1) {
       by_channel(c, m, x_grads);
     } else {
-      channel_sums(v_, bias_sum, [grad](int64_t i, int64_t) { return grad[i]; });
-      channel_sums(v_, scale_sum,
+      channel_sums(v_, c.tiles(), bias_sum, [grad](int64_t i, int64_t) { return grad[i]; });
+      channel_sums(v_, c.tiles(), scale_sum,
                    [=](int64_t i, int64_t k) { return grad[i] * ((x[i] - mean[k]) * inverse[k]); });
     }
     if (at_.scale_grad >= 0) std::copy_n(scale_sum, v_.count, c.out<T>(at_.scale_grad));
@@ -210,7 +213,7 @@ class BatchNormGrad {
       scale_sum[k] *= m * inverse[k];
       shift[k] = scale[k] * inverse[k];
     }
-    each_element(v_, x_grads, [=](int64_t i, int64_t k) {
+    each_element(v_, c.tiles(), x_grads, [=](int64_t i, int64_t k) {
       return shift[k] * (grad[i] - bias_sum[k] - (x[i] - mean[k]) * scale_sum[k]);
     });
   }
@@ -222,7 +225,7 @@ class BatchNormGrad {
     const T* x = c.in<T>(at_.x);
     const T* grad = c.in<T>(at_.grad);
     const T* inverse = part(0);
-    for (int64_t k = 0; k < v_.count; ++k) {
+    each_channel(v_, c.tiles(), 3, [&](int64_t k) {
       const T centre = c.in<T>(at_.mean)[k];
       const T factor = inverse[k];
       const T bias_sum = channel_sum<T>(v_, k, [grad](int64_t i) { return grad[i]; });
@@ -230,20 +233,20 @@ class BatchNormGrad {
           channel_sum<T>(v_, k, [=](int64_t i) { return grad[i] * ((x[i] - centre) * factor); });
       part(1)[k] = bias_sum;
       part(2)[k] = scale_sum;
-      if (x_grads == nullptr) continue;
+      if (x_grads == nullptr) return;
       const T all = c.in<T>(at_.scale)[k] * factor;
       const T back = bias_sum * m;
       const T slope = scale_sum * (m * factor);
       channel_each(
           v_, k, [=](int64_t i) { x_grads[i] = all * (grad[i] - back - (x[i] - centre) * slope); });
-    }
+    });
   }
 
   template <int64_t Block>
   void by_block(const KernelContext& context, T m, T* x_grads) {
     const T* x = context.in<T>(at_.x);
     const T* grad = context.in<T>(at_.grad);
-    for (int64_t block = 0; block < v_.count / Block; ++block) {
+    const auto one = [&](int64_t block) {
       const int64_t first = block * Block;
       T centre[Block];
       T factor[Block];
@@ -255,7 +258,7 @@ class BatchNormGrad {
       block_sums<Block>(v_, block, scale_sum, [&](int64_t i, int64_t c) {
         return grad[i] * ((x[i] - centre[c]) * factor[c]);
       });
-      if (x_grads == nullptr) continue;
+      if (x_grads == nullptr) return;
       T all[Block];
       T back[Block];
       T slope[Block];
@@ -267,11 +270,15 @@ class BatchNormGrad {
       block_each<Block>(v_, block, x_grads, [&](int64_t i, int64_t c) {
         return all[c] * (grad[i] - back[c] - (x[i] - centre[c]) * slope[c]);
       });
-    }
+    };
+    each_channel(v_, context.tiles(), 3, one, Block);
   }
 
   void pass_through(const KernelContext& c, const T* grad) const {
-    if (at_.x_grad >= 0) std::copy_n(grad, v_.numel(), c.out<T>(at_.x_grad));
+    if (at_.x_grad >= 0 && grad != c.out<T>(at_.x_grad)) {
+      copy_in_tiles(c.tiles(), grad, c.out<T>(at_.x_grad),
+                    static_cast<size_t>(v_.numel()) * sizeof(T));
+    }
     for (const int out : {at_.scale_grad, at_.bias_grad}) {
       if (out >= 0) std::fill_n(c.out<T>(out), v_.count, T{});
     }

@@ -5,11 +5,22 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/image_layout.h"
 #include "fluid/kernels/nn/batch_norm.h"
 
 namespace fleet::fluid::cpu {
+
+// f(k) for the channels in tiles, each `passes` passes over its elements; or f(block) for blocks of
+// so many channels.
+template <class F>
+void each_channel(const Channels& v, const Tiles& tiles, int64_t passes, const F& f,
+                  int64_t block = 1) {
+  tiles.split(v.count / block, passes * block * v.each(), [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) f(k);
+  });
+}
 
 // The sum of f(position) over the elements of a channel that has more than one in a row.
 template <class T, class F>
@@ -71,21 +82,25 @@ void block_each(const Channels& v, int64_t block, T* out, F f) {
 
 // For channels of one element in a row: sums[k] = the sum of f(position, k) over channel k.
 template <class T, class F>
-void channel_sums(const Channels& v, T* sums, F f) {
-  std::fill(sums, sums + v.count, T{});
-  for (int64_t row = 0; row < v.outer; ++row) {
-    const int64_t base = row * v.count;
-    for (int64_t k = 0; k < v.count; ++k) sums[k] += f(base + k, k);
-  }
+void channel_sums(const Channels& v, const Tiles& tiles, T* sums, F f) {
+  sum_columns(tiles, v.outer, v.count, 1, sums,
+              [&](int64_t begin, int64_t end, int64_t first, int64_t last, T* to) {
+                for (int64_t row = begin; row < end; ++row) {
+                  const int64_t base = row * v.count;
+                  for (int64_t k = first; k < last; ++k) to[k - first] += f(base + k, k);
+                }
+              });
 }
 
 // out[position] = f(position, k) for every element of them.
 template <class T, class F>
-void each_element(const Channels& v, T* out, F f) {
-  for (int64_t row = 0; row < v.outer; ++row) {
-    const int64_t base = row * v.count;
-    for (int64_t k = 0; k < v.count; ++k) out[base + k] = f(base + k, k);
-  }
+void each_element(const Channels& v, const Tiles& tiles, T* out, F f) {
+  tiles.split(v.outer, v.count, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t base = row * v.count;
+      for (int64_t k = 0; k < v.count; ++k) out[base + k] = f(base + k, k);
+    }
+  });
 }
 
 // What is in blocks has its channels in front.

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "fluid/kernels/cpu/column_tiles.h"
 #include "fluid/kernels/cpu/nn/lanes.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/kernel.h"
 #include "fluid/kernels/nn/sampled.h"
 
@@ -24,59 +26,107 @@ void add_scaled(const T* from, T factor, T* to, int64_t width) {
   for (int64_t i = 0; i < width; ++i) to[i] += from[i] * factor;
 }
 
-// Adds up gradients of logits. Each logit is told in order: the row of X, the class, the gradient.
+// Gradients of logits, as many places for each row of X: place p of row r is r * per_row + p.
+template <class T>
+struct LogitGradients {
+  LogitGradients(int64_t height, int64_t places)
+      : rows(height), per_row(places), classes(count()), values(count()) {}
+
+  size_t count() const { return static_cast<size_t>(rows * per_row); }
+  void set(int64_t place, int64_t index, T value) {
+    classes[static_cast<size_t>(place)] = index;
+    values[static_cast<size_t>(place)] = value;
+  }
+
+  int64_t rows;
+  int64_t per_row;
+  std::vector<int64_t> classes;  // -1: none
+  std::vector<T> values;
+};
+
+// Adds up what gradients of logits mean for X, weights and biases, place by place.
 template <class T>
 class ClassGradientSum {
  public:
-  // `looked_at`: all classes that will be told, in any order; only read for sparse gradients.
-  ClassGradientSum(const KernelContext& c, const ClassGradients& at, const T* x, const T* weight,
-                   const std::vector<int64_t>& looked_at)
-      : at_(at), x_(x), weight_(weight) {
-    if (at.x >= 0) x_grad_ = zeros(c.output(at.x));
-    if (at.bias >= 0) bias_grad_ = zeros(c.output(at.bias));
-    if (at.weight < 0) return;
-    if (!at.sparse) {
-      weight_grad_ = zeros(c.output(at.weight));
-      return;
+  void run(const KernelContext& c, const ClassGradients& at, const T* x, const T* weight,
+           const LogitGradients<T>& logits) {
+    if (at.x >= 0) add_to_x(c, at, weight, logits);
+    if (at.bias < 0 && at.weight < 0) return;
+    T* const bias_grad = at.bias < 0 ? nullptr : zeros(c, c.output(at.bias));
+    T* const weight_grad = at.weight < 0 ? nullptr : zeros(c, weight_gradient(c, at, logits));
+    if (bias_grad != nullptr) add_to_bias(logits, bias_grad);
+    if (weight_grad == nullptr) return;
+    const auto count = static_cast<int64_t>(logits.count());
+    const int64_t* const at_row = places(c, at.sparse, logits);
+    split_columns(c.tiles(), count, at.width, [&](int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < count; ++i) {
+        if (at_row[i] < 0) continue;
+        const T* from = x + i / logits.per_row * at.width;
+        T* to = weight_grad + at_row[i] * at.width;
+        add_scaled(from + begin, logits.values[static_cast<size_t>(i)], to + begin, end - begin);
+      }
+    });
+  }
+
+ private:
+  static T* zeros(const KernelContext& c, Tensor& tensor) {
+    T* values = tensor.data<T>();
+    fill_in_tiles(c.tiles(), values, tensor.numel(), T{});
+    return values;
+  }
+
+  void add_to_x(const KernelContext& c, const ClassGradients& at, const T* weight,
+                const LogitGradients<T>& logits) const {
+    T* const x_grad = zeros(c, c.output(at.x));
+    c.tiles().split(logits.rows, logits.per_row * at.width, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin * logits.per_row; i < end * logits.per_row; ++i) {
+        const int64_t index = logits.classes[static_cast<size_t>(i)];
+        if (index < 0) continue;
+        add_scaled(weight + index * at.width, logits.values[static_cast<size_t>(i)],
+                   x_grad + i / logits.per_row * at.width, at.width);
+      }
+    });
+  }
+
+  static void add_to_bias(const LogitGradients<T>& logits, T* bias_grad) {
+    for (size_t i = 0; i < logits.count(); ++i) {
+      if (logits.classes[i] >= 0) bias_grad[logits.classes[i]] += logits.values[i];
     }
-    numbers_ = looked_at;
+  }
+
+  // Of sparse gradients, the rows are the classes that there are.
+  Tensor& weight_gradient(const KernelContext& c, const ClassGradients& at,
+                          const LogitGradients<T>& logits) {
+    if (!at.sparse) return c.output(at.weight);
+    numbers_ = logits.classes;
+    std::erase(numbers_, -1);
     std::sort(numbers_.begin(), numbers_.end());
     numbers_.erase(std::unique(numbers_.begin(), numbers_.end()), numbers_.end());
     const Shape shape{static_cast<int64_t>(numbers_.size()), at.width};
     SelectedRows& rows = c.make_rows(at.weight, dtype_of<T>(), shape);
     rows.height = at.classes;
     rows.rows = numbers_;
-    weight_grad_ = zeros(rows.value);
+    return rows.value;
   }
 
-  void add(int64_t row, int64_t index, T grad) {
-    if (x_grad_ != nullptr) {
-      add_scaled(weight_ + index * at_.width, grad, x_grad_ + row * at_.width, at_.width);
-    }
-    if (bias_grad_ != nullptr) bias_grad_[index] += grad;
-    if (weight_grad_ != nullptr) {
-      add_scaled(x_ + row * at_.width, grad, weight_grad_ + slot(index) * at_.width, at_.width);
-    }
+  // Where each logit's class is among the rows of the weight's gradient.
+  const int64_t* places(const KernelContext& c, bool sparse, const LogitGradients<T>& logits) {
+    if (!sparse) return logits.classes.data();
+    constexpr int64_t kSearchCost = 50;
+    places_.resize(logits.count());
+    const auto count = static_cast<int64_t>(logits.count());
+    c.tiles().split(count, kSearchCost, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        const int64_t index = logits.classes[i];
+        const auto found = std::lower_bound(numbers_.begin(), numbers_.end(), index);
+        places_[i] = index < 0 ? -1 : found - numbers_.begin();
+      }
+    });
+    return places_.data();
   }
 
- private:
-  static T* zeros(Tensor& tensor) {
-    T* values = tensor.data<T>();
-    std::fill_n(values, tensor.numel(), T{});
-    return values;
-  }
-  int64_t slot(int64_t index) const {
-    if (!at_.sparse) return index;
-    return std::lower_bound(numbers_.begin(), numbers_.end(), index) - numbers_.begin();
-  }
-
-  ClassGradients at_;
-  const T* x_;
-  const T* weight_;
-  T* x_grad_ = nullptr;
-  T* weight_grad_ = nullptr;
-  T* bias_grad_ = nullptr;
   std::vector<int64_t> numbers_;
+  std::vector<int64_t> places_;
 };
 
 }  // namespace fleet::fluid::cpu

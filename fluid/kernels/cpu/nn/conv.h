@@ -17,7 +17,7 @@ template <class T>
 class Conv {
  public:
   virtual ~Conv() = default;
-  virtual void run(T* src, T* filter, T* dst, Scratch& scratch) = 0;
+  virtual void run(T* src, T* filter, T* dst, Scratch& scratch, const Tiles& tiles) = 0;
 };
 
 // Plain loops, any shape.

@@ -63,7 +63,7 @@ std::unique_ptr<Prepared> prepare_conv(PrepareContext& context) {
     T* from = const_cast<T*>(c.in<T>(input));
     T* weights = const_cast<T*>(c.in<T>(filter));
     T* to = c.out<T>(out);
-    conv->run(Transposed ? to : from, weights, Transposed ? from : to, c.scratch());
+    conv->run(Transposed ? to : from, weights, Transposed ? from : to, c.scratch(), c.tiles());
   });
 }
 
@@ -105,11 +105,13 @@ std::unique_ptr<Prepared> prepare_conv_grad(PrepareContext& context) {
     T* grads = const_cast<T*>(c.in<T>(grad));
     if (for_input != nullptr) {
       T* to = c.out<T>(input_grad);
-      for_input->run(Transposed ? grads : to, weights, Transposed ? to : grads, c.scratch());
+      for_input->run(Transposed ? grads : to, weights, Transposed ? to : grads, c.scratch(),
+                     c.tiles());
     }
     if (for_filter != nullptr) {
       T* to = c.out<T>(filter_grad);
-      for_filter->run(Transposed ? grads : from, to, Transposed ? from : grads, c.scratch());
+      for_filter->run(Transposed ? grads : from, to, Transposed ? from : grads, c.scratch(),
+                      c.tiles());
     }
   });
 }

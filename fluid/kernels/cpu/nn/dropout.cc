@@ -21,20 +21,21 @@ struct Keeper {
   int seed = -1;           // input with the number that makes the key instead
   uint64_t threshold = 0;  // a word below it drops its element
 
-  void fill(const KernelContext& c, uint8_t* mask, int64_t n) const {
+  // Elements [begin, end) of the mask.
+  void fill(const KernelContext& c, uint8_t* mask, int64_t begin, int64_t end) const {
     if (seed >= 0) {
       const auto number = static_cast<uint64_t>(*c.in<int32_t>(seed));
-      fill_by(RandomKey::of(number, ""), 0, mask, n);
+      fill_by(RandomKey::of(number, ""), 0, mask, begin, end);
       return;
     }
     const auto shard = static_cast<uint64_t>(c.shard() < 0 ? 0 : c.shard());
-    fill_by(key, (c.step() + 1) << 16 | shard, mask, n);
+    fill_by(key, (c.step() + 1) << 16 | shard, mask, begin, end);
   }
 
-  void fill_by(RandomKey by, uint64_t word, uint8_t* mask, int64_t n) const {
+  void fill_by(RandomKey by, uint64_t word, uint8_t* mask, int64_t begin, int64_t end) const {
     std::array<uint32_t, 1024> words;
-    for (int64_t i = 0; i < n; i += static_cast<int64_t>(words.size())) {
-      const size_t count = std::min(words.size(), static_cast<size_t>(n - i));
+    for (int64_t i = begin; i < end; i += static_cast<int64_t>(words.size())) {
+      const size_t count = std::min(words.size(), static_cast<size_t>(end - i));
       philox_words(by, static_cast<uint64_t>(i), word, std::span(words).first(count));
       uint8_t* const to = mask + i;
       FLEET_EACH_ALONE
@@ -42,6 +43,9 @@ struct Keeper {
     }
   }
 };
+
+// Of an element whose random number is made, too.
+constexpr int64_t kCost = 4;
 
 // Elements that stay, times the factor; the others become 0, whatever they are. Without a branch,
 // which a processor could not predict.
@@ -81,8 +85,11 @@ std::unique_ptr<Prepared> prepare_dropout(PrepareContext& context) {
     return make_prepared([=](const KernelContext& c) {
       const T* xs = c.in<T>(x);
       T* outs = c.out<T>(out);
-      for (int64_t i = 0; i < n; ++i) outs[i] = xs[i] * factor;
-      if (mask >= 0) std::memset(c.out<uint8_t>(mask), 1, static_cast<size_t>(n));
+      auto* kept = mask >= 0 ? c.out<uint8_t>(mask) : nullptr;
+      c.tiles().split(n, 1, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) outs[i] = xs[i] * factor;
+        if (kept != nullptr) std::memset(kept + begin, 1, static_cast<size_t>(end - begin));
+      });
     });
   }
   const T factor = !attrs.upscales() ? T{1} : keep > T{} ? T{1} / keep : T{};
@@ -90,10 +97,12 @@ std::unique_ptr<Prepared> prepare_dropout(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) {
     auto* kept = mask >= 0 ? c.out<uint8_t>(mask)
                            : reinterpret_cast<uint8_t*>(c.scratch().get(static_cast<size_t>(n)));
-    keeper.fill(c, kept, n);
     const T* xs = c.in<T>(x);
     T* outs = c.out<T>(out);
-    scale_kept(kept, factor, xs, outs, n);
+    c.tiles().split(n, kCost, [&](int64_t begin, int64_t end) {
+      keeper.fill(c, kept, begin, end);
+      scale_kept(kept + begin, factor, xs + begin, outs + begin, end - begin);
+    });
   });
 }
 
@@ -118,7 +127,9 @@ std::unique_ptr<Prepared> prepare_dropout_grad(PrepareContext& context) {
     const auto* kept = c.in<uint8_t>(mask);
     const T* grads = c.in<T>(grad);
     T* outs = c.out<T>(out);
-    scale_kept(kept, factor, grads, outs, n);
+    c.tiles().split(n, 1, [=](int64_t begin, int64_t end) {
+      scale_kept(kept + begin, factor, grads + begin, outs + begin, end - begin);
+    });
   });
 }
 

@@ -1,9 +1,10 @@
 #include "fluid/ops/nn/embedding.h"
 
-#include <algorithm>
 #include <cstring>
 
+#include "fluid/kernels/cpu/column_tiles.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/nn/lookup.h"
 
 namespace fleet::fluid::cpu {
@@ -19,15 +20,17 @@ std::unique_ptr<Prepared> prepare_lookup(PrepareContext& context) {
     const auto* ids = c.in<int64_t>(lookup.ids);
     T* outs = c.out<T>(out);
     const size_t bytes = static_cast<size_t>(lookup.width) * sizeof(T);
-    for (int64_t i = 0; i < lookup.count; ++i) {
-      T* row = outs + i * lookup.width;
-      if (lookup.is_padding(ids[i])) {
-        std::memset(row, 0, bytes);
-        continue;
+    c.tiles().split(lookup.count, lookup.width, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        T* row = outs + i * lookup.width;
+        if (lookup.is_padding(ids[i])) {
+          std::memset(row, 0, bytes);
+          continue;
+        }
+        lookup.check(ids[i]);
+        std::memcpy(row, table + ids[i] * lookup.width, bytes);
       }
-      lookup.check(ids[i]);
-      std::memcpy(row, table + ids[i] * lookup.width, bytes);
-    }
+    });
   });
 }
 
@@ -40,14 +43,16 @@ std::unique_ptr<Prepared> prepare_dense_grad(PrepareContext& context, const Look
     const auto* ids = c.in<int64_t>(lookup.ids);
     const T* grads = c.in<T>(grad);
     T* outs = c.out<T>(out);
-    std::fill(outs, outs + lookup.height * lookup.width, T{});
-    for (int64_t i = 0; i < lookup.count; ++i) {
-      if (lookup.is_padding(ids[i])) continue;
-      lookup.check(ids[i]);
-      T* row = outs + ids[i] * lookup.width;
-      const T* from = grads + i * lookup.width;
-      for (int64_t k = 0; k < lookup.width; ++k) row[k] += from[k];
-    }
+    fill_in_tiles(c.tiles(), outs, lookup.height * lookup.width, T{});
+    split_columns(c.tiles(), lookup.count, lookup.width, [&](int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < lookup.count; ++i) {
+        if (lookup.is_padding(ids[i])) continue;
+        lookup.check(ids[i]);
+        T* row = outs + ids[i] * lookup.width;
+        const T* from = grads + i * lookup.width;
+        for (int64_t k = begin; k < end; ++k) row[k] += from[k];
+      }
+    });
   });
 }
 
@@ -64,12 +69,16 @@ std::unique_ptr<Prepared> prepare_sparse_grad(PrepareContext& context, const Loo
     rows.rows.assign(ids, ids + lookup.count);
     T* values = rows.value.template data<T>();
     const size_t bytes = static_cast<size_t>(lookup.width) * sizeof(T);
-    std::memcpy(values, grads, bytes * static_cast<size_t>(lookup.count));
-    for (int64_t i = 0; i < lookup.count; ++i) {
-      lookup.check(ids[i]);
-      if (!keep_padding && lookup.is_padding(ids[i]))
-        std::memset(values + i * lookup.width, 0, bytes);
-    }
+    c.tiles().split(lookup.count, lookup.width, [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * lookup.width;
+      std::memcpy(values + first, grads + first, bytes * static_cast<size_t>(end - begin));
+      for (int64_t i = begin; i < end; ++i) {
+        lookup.check(ids[i]);
+        if (!keep_padding && lookup.is_padding(ids[i])) {
+          std::memset(values + i * lookup.width, 0, bytes);
+        }
+      }
+    });
   });
 }
 

@@ -11,6 +11,10 @@
 namespace fleet::fluid::cpu {
 namespace {
 
+// Of a place on a path beside its dot product, in elements of a simple loop: an exponential and a
+// logarithm.
+constexpr int64_t kNodeWork = 100;
+
 void check(const TreeSlots& tree, int64_t index, int64_t count) {
   if (index >= 0 && index < count) return;
   throw_error(ErrorCode::kInvalidArgument, {.what = "a label or node is outside of the tree",
@@ -39,9 +43,9 @@ std::unique_ptr<Prepared> prepare_tree(PrepareContext& context) {
   const T unused = paddle_form ? static_cast<T>(std::numbers::ln2) : T{};
   return make_prepared([=](const KernelContext& c) {
     const functions::TreePaths paths = tree.paths(c);
-    std::fill_n(c.out<T>(tree.pre_out), tree.rows * tree.length, T{});
-    for (int64_t row = 0; row < tree.rows; ++row) {
+    const auto loss_of_row = [&](int64_t row) {
       T* losses = c.out<T>(tree.pre_out) + row * tree.length;
+      std::fill_n(losses, tree.length, T{});
       T total{};
       int64_t used = 0;
       walk(tree, paths, row, [&](int64_t j, int64_t node, bool bit) {
@@ -53,8 +57,12 @@ std::unique_ptr<Prepared> prepare_tree(PrepareContext& context) {
         total += losses[j] - (bit ? z : T{});
         ++used;
       });
-      c.out<T>(tree.out)[row] = total + static_cast<T>(tree.length - used) * unused;
-    }
+      return total + static_cast<T>(tree.length - used) * unused;
+    };
+    const int64_t work = tree.length * (tree.width + kNodeWork);
+    c.tiles().split(tree.rows, work, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) c.out<T>(tree.out)[row] = loss_of_row(row);
+    });
   });
 }
 
@@ -63,19 +71,21 @@ std::unique_ptr<Prepared> prepare_tree_grad(PrepareContext& context) {
   const TreeSlots tree = tree_back_of(context, dtype_of<T>());
   const bool sparse = context.attrs<HierarchicalSigmoidAttrs>().is_sparse;
   const ClassGradients at = class_gradients_of(context, "X", "W", sparse, dtype_of<T>());
-  return make_prepared([=](const KernelContext& c) {
+  return make_prepared([=, logits = LogitGradients<T>(tree.rows, tree.length),
+                        sum = ClassGradientSum<T>()](const KernelContext& c) mutable {
     const functions::TreePaths paths = tree.paths(c);
-    std::vector<int64_t> looked_at;
-    for (int64_t row = 0; at.sparse && row < tree.rows; ++row) {
-      walk(tree, paths, row, [&](int64_t, int64_t node, bool) { looked_at.push_back(node); });
-    }
-    ClassGradientSum<T> sum(c, at, c.in<T>(tree.x), c.in<T>(tree.weight), looked_at);
-    for (int64_t row = 0; row < tree.rows; ++row) {
-      const T* losses = c.in<T>(tree.pre_out) + row * tree.length;
-      walk(tree, paths, row, [&](int64_t j, int64_t node, bool bit) {
-        sum.add(row, node, functions::tree_slope(losses[j], bit) * c.in<T>(tree.grad)[row]);
-      });
-    }
+    c.tiles().split(tree.rows, tree.length * kNodeWork, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t first = row * tree.length;
+        const T* losses = c.in<T>(tree.pre_out) + first;
+        std::fill_n(logits.classes.begin() + first, tree.length, -1);
+        walk(tree, paths, row, [&](int64_t j, int64_t node, bool bit) {
+          const T slope = functions::tree_slope(losses[j], bit);
+          logits.set(first + j, node, slope * c.in<T>(tree.grad)[row]);
+        });
+      }
+    });
+    sum.run(c, at, c.in<T>(tree.x), c.in<T>(tree.weight), logits);
   });
 }
 

@@ -12,6 +12,10 @@
 namespace fleet::fluid::cpu {
 namespace {
 
+// Of a sample beside its dot product, in elements of a simple loop: a random number, an exponential
+// and a logarithm or two.
+constexpr int64_t kSampleWork = 200;
+
 // What the forward op looks at.
 class Samples {
  public:
@@ -53,7 +57,7 @@ std::unique_ptr<Prepared> prepare_nce(PrepareContext& context) {
     auto* classes = c.out<int64_t>(nce.picked);
     T* outs = c.out<T>(nce.logits);
     const auto noise = static_cast<double>(nce.samples - nce.labels);
-    for (int64_t i = 0; i < nce.rows; ++i) {
+    const auto cost_of_row = [&](int64_t i) {
       double total = 0;
       for (int64_t j = 0; j < nce.samples; ++j) {
         const int64_t at = i * nce.samples + j;
@@ -66,8 +70,12 @@ std::unique_ptr<Prepared> prepare_nce(PrepareContext& context) {
         total += functions::nce_cost(static_cast<double>(outs[at]), expected, j < nce.labels);
       }
       const T factor = nce.row_weight >= 0 ? c.in<T>(nce.row_weight)[i] : T{1};
-      c.out<T>(nce.cost)[i] = static_cast<T>(total) * factor;
-    }
+      return static_cast<T>(total) * factor;
+    };
+    const int64_t work = nce.samples * (nce.width + kSampleWork);
+    c.tiles().split(nce.rows, work, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) c.out<T>(nce.cost)[i] = cost_of_row(i);
+    });
   });
 }
 
@@ -76,21 +84,22 @@ std::unique_ptr<Prepared> prepare_nce_grad(PrepareContext& context) {
   const NceSlots nce = nce_back_of(context, dtype_of<T>());
   const bool sparse = context.attrs<NceAttrs>().is_sparse;
   const ClassGradients at = class_gradients_of(context, "Input", "Weight", sparse, dtype_of<T>());
-  return make_prepared([=](const KernelContext& c) {
+  return make_prepared([=, logits = LogitGradients<T>(nce.rows, nce.samples),
+                        sum = ClassGradientSum<T>()](const KernelContext& c) mutable {
     const auto* classes = c.in<int64_t>(nce.picked);
-    const int64_t total = nce.rows * nce.samples;
-    std::vector<int64_t> looked_at;
-    if (at.sparse) looked_at.assign(classes, classes + total);
-    ClassGradientSum<T> sum(c, at, c.in<T>(nce.input), c.in<T>(nce.weight), looked_at);
     const auto noise = static_cast<double>(nce.samples - nce.labels);
-    for (int64_t i = 0; i < total; ++i) {
+    const auto slope_of = [&](int64_t i) {
       const int64_t row = i / nce.samples;
       const T expected = static_cast<T>(nce.noise(c).probability(classes[i]) * noise);
       T slope =
           functions::nce_slope(c.in<T>(nce.logits)[i], expected, i % nce.samples < nce.labels);
       if (nce.row_weight >= 0) slope *= c.in<T>(nce.row_weight)[row];
-      sum.add(row, classes[i], slope * c.in<T>(nce.grad)[row]);
-    }
+      return slope * c.in<T>(nce.grad)[row];
+    };
+    c.tiles().split(nce.rows * nce.samples, kSampleWork, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) logits.set(i, classes[i], slope_of(i));
+    });
+    sum.run(c, at, c.in<T>(nce.input), c.in<T>(nce.weight), logits);
   });
 }
 

@@ -17,11 +17,12 @@ const dnnl::engine& onednn_engine() {
   return kEngine;
 }
 
-OneDnnCall::OneDnnCall(dnnl::primitive primitive, const std::vector<OneDnnOperand>& operands,
+OneDnnCall::OneDnnCall(const dnnl::primitive& primitive, const std::vector<OneDnnOperand>& operands,
                        size_t scratchpad_bytes)
     : stream_(onednn_engine()),
-      primitive_(std::move(primitive)),
-      scratchpad_bytes_(scratchpad_bytes) {
+      primitive_(primitive),
+      scratchpad_bytes_(scratchpad_bytes),
+      scratch_bytes_(aligned(scratchpad_bytes)) {
   for (const OneDnnOperand& operand : operands) {
     Slot slot;
     slot.plain = dnnl::memory(operand.plain, onednn_engine(), nullptr);
@@ -30,6 +31,7 @@ OneDnnCall::OneDnnCall(dnnl::primitive primitive, const std::vector<OneDnnOperan
     slot.wanted = slot.moves ? dnnl::memory(operand.wanted, onednn_engine(), nullptr) : slot.plain;
     if (slot.moves) {
       slot.bytes = operand.wanted.get_size();
+      scratch_bytes_ += aligned(slot.bytes);
       slot.reorder = slot.output ? dnnl::reorder(slot.wanted, slot.plain)
                                  : dnnl::reorder(slot.plain, slot.wanted);
     }
@@ -42,13 +44,10 @@ OneDnnCall::OneDnnCall(dnnl::primitive primitive, const std::vector<OneDnnOperan
   arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
 }
 
-void OneDnnCall::run(std::initializer_list<void*> data, Scratch& scratch) {
+void OneDnnCall::run(std::initializer_list<void*> data, std::byte* scratch) {
   const OneOpenMpThread alone;
-  size_t total = aligned(scratchpad_bytes_);
-  for (const Slot& slot : slots_) total += aligned(slot.bytes);
-  std::byte* at = scratch.get(total);
-  scratchpad_.set_data_handle(at);
-  at += aligned(scratchpad_bytes_);
+  scratchpad_.set_data_handle(scratch);
+  std::byte* at = scratch + aligned(scratchpad_bytes_);
   auto pointer = data.begin();
   for (Slot& slot : slots_) {
     slot.plain.set_data_handle(*pointer++);
@@ -61,6 +60,22 @@ void OneDnnCall::run(std::initializer_list<void*> data, Scratch& scratch) {
   for (Slot& slot : slots_) {
     if (slot.moves && slot.output) slot.reorder.execute(stream_, slot.wanted, slot.plain);
   }
+  stream_.wait();
+}
+
+OneDnnReorder::OneDnnReorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to)
+    : moves_(from != to),
+      stream_(onednn_engine()),
+      from_(from, onednn_engine(), nullptr),
+      to_(to, onednn_engine(), nullptr) {
+  if (moves_) reorder_ = dnnl::reorder(from_, to_);
+}
+
+void OneDnnReorder::run(const void* from, void* to) {
+  const OneOpenMpThread alone;
+  from_.set_data_handle(const_cast<void*>(from));
+  to_.set_data_handle(to);
+  reorder_.execute(stream_, from_, to_);
   stream_.wait();
 }
 

@@ -29,6 +29,7 @@ struct Pooling {
   int64_t out_plane = 0;
   int64_t planes = 0;
   int64_t lanes = 1;  // channels that lie side by side
+  int64_t cost = 0;   // of a plane, in elements of a simple loop
   Shape out;
 };
 
@@ -44,7 +45,16 @@ Pooling pooling_of(const PrepareContext& context, const Pool2dAttrs& attrs) {
   p.in_plane = windows.window[0].in * p.in_row;
   p.out_plane = windows.window[0].out * p.out_row;
   p.out = windows.out;
+  p.cost = 2 * (p.in_plane + p.out_plane);
   return p;
+}
+
+// As tiles: f(plane) for each.
+template <class F>
+void each_plane(const KernelContext& c, const Pooling& p, const F& f) {
+  c.tiles().split(p.planes, p.cost, [&](int64_t begin, int64_t end) {
+    for (int64_t plane = begin; plane < end; ++plane) f(plane);
+  });
 }
 
 // f(offset of the window's first element, offset of the result, rows, columns) for every window of
@@ -114,20 +124,17 @@ std::unique_ptr<Prepared> prepare_pool(PrepareContext& context) {
   const int out = context.set_output("Out", p.out, dtype_of<T>());
   const bool fours = Max && is_square_of_two(p);
   return make_prepared([=](const KernelContext& c) {
-    for (int64_t plane = 0; plane < p.planes; ++plane) {
+    each_plane(c, p, [&](int64_t plane) {
       const T* from = c.in<T>(x) + plane * p.in_plane;
       T* to = c.out<T>(out) + plane * p.out_plane;
-      if (fours) {
-        max_of_fours(p, from, to);
-        continue;
-      }
+      if (fours) return max_of_fours(p, from, to);
       each_window(p,
                   [&](int64_t at, int64_t result, const PoolSpan& rows, const PoolSpan& columns) {
                     for (int64_t lane = 0; lane < p.lanes; ++lane) {
                       to[result + lane] = pool_one<T, Max>(p, from + at + lane, rows, columns);
                     }
                   });
-    }
+    });
   });
 }
 
@@ -205,16 +212,13 @@ std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
   const bool writes_all = fours && p.in_plane == 4 * p.out_plane;
   return make_prepared([=](const KernelContext& c) {
     T* grads = c.out<T>(x_grad);
-    for (int64_t plane = 0; plane < p.planes; ++plane) {
+    each_plane(c, p, [&](int64_t plane) {
       const T* from = c.in<T>(x) + plane * p.in_plane;
       const T* results = c.in<T>(out) + plane * p.out_plane;
       const T* incoming = c.in<T>(grad) + plane * p.out_plane;
       T* to = grads + plane * p.in_plane;
       if (!writes_all) std::fill(to, to + p.in_plane, T{});
-      if (fours) {
-        give_to_fours(p, from, results, incoming, to);
-        continue;
-      }
+      if (fours) return give_to_fours(p, from, results, incoming, to);
       each_window(p,
                   [&](int64_t at, int64_t result, const PoolSpan& rows, const PoolSpan& columns) {
                     for (int64_t lane = 0; lane < p.lanes; ++lane) {
@@ -227,7 +231,7 @@ std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
                       }
                     }
                   });
-    }
+    });
   });
 }
 
@@ -251,7 +255,7 @@ std::unique_ptr<Prepared> prepare_max_with_index(PrepareContext& context) {
   const int out = context.set_output("Out", p.out, dtype_of<T>());
   const int mask = context.set_output("Mask", p.out, DType::kInt32);
   return make_prepared([=](const KernelContext& c) {
-    for (int64_t plane = 0; plane < p.planes; ++plane) {
+    each_plane(c, p, [&](int64_t plane) {
       const T* from = c.in<T>(x) + plane * p.in_plane;
       T* to = c.out<T>(out) + plane * p.out_plane;
       int32_t* places = mask >= 0 ? c.out<int32_t>(mask) + plane * p.out_plane : nullptr;
@@ -260,7 +264,7 @@ std::unique_ptr<Prepared> prepare_max_with_index(PrepareContext& context) {
         to[result] = from[place];
         if (places != nullptr) places[result] = static_cast<int32_t>(place);
       });
-    }
+    });
   });
 }
 
@@ -284,17 +288,17 @@ std::unique_ptr<Prepared> prepare_max_with_index_grad(PrepareContext& context) {
   const int grad = context.input("Out@GRAD");
   const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    T* to = c.out<T>(x_grad);
-    const auto* places = c.in<int32_t>(mask);
-    const T* grads = c.in<T>(grad);
-    std::fill_n(to, p.planes * p.in_plane, T{});
-    for (int64_t plane = 0; plane < p.planes; ++plane, to += p.in_plane) {
+    each_plane(c, p, [&](int64_t plane) {
+      T* to = c.out<T>(x_grad) + plane * p.in_plane;
+      const auto* places = c.in<int32_t>(mask) + plane * p.out_plane;
+      const T* grads = c.in<T>(grad) + plane * p.out_plane;
+      std::fill_n(to, p.in_plane, T{});
       for (int64_t i = 0; i < p.out_plane; ++i) {
-        const int64_t place = *places++;
+        const int64_t place = places[i];
         if (place < 0 || place >= p.in_plane) throw_place(place, p.in_plane);
-        to[place] += *grads++;
+        to[place] += grads[i];
       }
-    }
+    });
   });
 }
 

@@ -42,30 +42,39 @@ class ReferenceConv final : public Conv<T> {
         dst_(strides_of(shape.out, shape.window[0].out, shape.window[1].out, shape.channels_last)) {
   }
 
-  void run(T* src, T* filter, T* dst, Scratch&) override {
+  // By what each element of the result belongs to: it is the sum of its products in their order.
+  void run(T* src, T* filter, T* dst, Scratch&, const Tiles& tiles) override {
     const int64_t in = s_.in / s_.groups;
-    const int64_t out = s_.out / s_.groups;
     const int64_t area = s_.window[0].kernel * s_.window[1].kernel;
-    clear(src, filter, dst, in * s_.out * area);
-    for (int64_t n = 0; n < s_.batch; ++n) {
-      for (int64_t o = 0; o < s_.out; ++o) {
-        const int64_t group = o / out;
-        T* to = dst + n * dst_.batch + o * dst_.channel;
-        for (int64_t i = 0; i < in; ++i) {
-          T* from = src + n * src_.batch + (group * in + i) * src_.channel;
-          plane(from, filter + (o * in + i) * area, to);
-        }
-      }
+    const int64_t products = s_.window[0].out * s_.window[1].out * in * area;
+    if (part_ == ConvPart::kBackwardFilter) {
+      return tiles.split(s_.out, s_.batch * products, [=, this](int64_t begin, int64_t end) {
+        std::fill(filter + begin * in * area, filter + end * in * area, T{});
+        for (int64_t n = 0; n < s_.batch; ++n) planes(src, filter, dst, n, begin, end);
+      });
     }
+    tiles.split(s_.batch, s_.out * products, [=, this](int64_t begin, int64_t end) {
+      T* result = part_ == ConvPart::kForward ? dst : src;
+      const int64_t image = part_ == ConvPart::kForward ? dst_.batch : src_.batch;
+      std::fill(result + begin * image, result + end * image, T{});
+      for (int64_t n = begin; n < end; ++n) planes(src, filter, dst, n, 0, s_.out);
+    });
   }
 
  private:
-  void clear(T* src, T* filter, T* dst, int64_t filter_elements) const {
-    const int64_t images = s_.batch * s_.window[0].in * s_.window[1].in * s_.in;
-    const int64_t results = s_.batch * s_.window[0].out * s_.window[1].out * s_.out;
-    if (part_ == ConvPart::kForward) std::fill(dst, dst + results, T{});
-    if (part_ == ConvPart::kBackwardData) std::fill(src, src + images, T{});
-    if (part_ == ConvPart::kBackwardFilter) std::fill(filter, filter + filter_elements, T{});
+  // Channels [begin, end) of dst in one image, with all of src that they see.
+  void planes(T* src, T* filter, T* dst, int64_t n, int64_t begin, int64_t end) const {
+    const int64_t in = s_.in / s_.groups;
+    const int64_t out = s_.out / s_.groups;
+    const int64_t area = s_.window[0].kernel * s_.window[1].kernel;
+    for (int64_t o = begin; o < end; ++o) {
+      const int64_t group = o / out;
+      T* to = dst + n * dst_.batch + o * dst_.channel;
+      for (int64_t i = 0; i < in; ++i) {
+        T* from = src + n * src_.batch + (group * in + i) * src_.channel;
+        plane(from, filter + (o * in + i) * area, to);
+      }
+    }
   }
 
   // One channel of each side.

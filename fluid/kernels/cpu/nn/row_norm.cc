@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/strings.h"
+#include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 #include "fluid/kernels/nn/norm_rows.h"
@@ -44,6 +45,16 @@ void row_each(const NormRows& r, int64_t row, F f) {
   }
 }
 
+// Over a row, about.
+constexpr int64_t kPasses = 4;
+
+template <class F>
+void each_norm_row(const NormRows& r, const Tiles& tiles, const F& f) {
+  tiles.split(r.count, kPasses * r.runs * r.length, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) f(row);
+  });
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_norm(PrepareContext& context, const RowNorm& norm) {
   const NormRows r = norm.rows;
@@ -59,7 +70,7 @@ std::unique_ptr<Prepared> prepare_norm(PrepareContext& context, const RowNorm& n
     const T* scales = scale >= 0 ? c.in<T>(scale) : nullptr;
     const T* biases = bias >= 0 ? c.in<T>(bias) : nullptr;
     T* ys = c.out<T>(y);
-    for (int64_t row = 0; row < r.count; ++row) {
+    each_norm_row(r, c.tiles(), [&](int64_t row) {
       const T size = static_cast<T>(r.size(row));
       const T centre = row_sum<T>(r, row, [xs](int64_t i, int64_t) { return xs[i]; }) / size;
       const T spread = row_sum<T>(r, row,
@@ -73,7 +84,7 @@ std::unique_ptr<Prepared> prepare_norm(PrepareContext& context, const RowNorm& n
       row_each(r, row, [&](int64_t i, int64_t) { ys[i] = (xs[i] - centre) * inverse; });
       if (scales != nullptr) row_each(r, row, [&](int64_t i, int64_t k) { ys[i] *= scales[k]; });
       if (biases != nullptr) row_each(r, row, [&](int64_t i, int64_t k) { ys[i] += biases[k]; });
-    }
+    });
   });
 }
 
@@ -108,35 +119,39 @@ struct NormGrad {
   int x_grad, scale_grad, bias_grad;
 
   void operator()(const KernelContext& c) const {
-    zero(c, scale_grad);
-    zero(c, bias_grad);
-    const T* scales = scale >= 0 ? c.in<T>(scale) : nullptr;
-    const T* biases = bias >= 0 ? c.in<T>(bias) : nullptr;
-    for (int64_t row = 0; row < r.count; ++row) {
-      const T inverse = T{1} / std::sqrt(c.in<T>(variance)[row] + epsilon);
-      if (y >= 0) {
-        run(c, row, inverse, OfY<T>{c.in<T>(y), scales, biases});
-      } else {
-        run(c, row, inverse, OfX<T>{c.in<T>(x), c.in<T>(mean)[row], inverse});
-      }
-    }
+    T* sums = reinterpret_cast<T*>(c.scratch().get(static_cast<size_t>(2 * r.width) * sizeof(T)));
+    join_rows(
+        c.tiles(), r.count, 2 * r.width, kPasses * r.runs * r.length, T{}, sums,
+        [&](int64_t begin, int64_t end, T* to) {
+          for (int64_t row = begin; row < end; ++row) each(c, row, to, to + r.width);
+        },
+        add_row<T>);
+    if (scale_grad >= 0) std::copy_n(sums, r.width, c.out<T>(scale_grad));
+    if (bias_grad >= 0) std::copy_n(sums + r.width, r.width, c.out<T>(bias_grad));
   }
 
  private:
-  void zero(const KernelContext& c, int out) const {
-    if (out >= 0) std::fill_n(c.out<T>(out), r.width, T{});
+  // Adds what a row passes back to Scale and Bias.
+  void each(const KernelContext& c, int64_t row, T* scale_sums, T* bias_sums) const {
+    const T inverse = T{1} / std::sqrt(c.in<T>(variance)[row] + epsilon);
+    if (y >= 0) {
+      const T* scales = scale >= 0 ? c.in<T>(scale) : nullptr;
+      const T* biases = bias >= 0 ? c.in<T>(bias) : nullptr;
+      run(c, row, inverse, OfY<T>{c.in<T>(y), scales, biases}, scale_sums, bias_sums);
+    } else {
+      run(c, row, inverse, OfX<T>{c.in<T>(x), c.in<T>(mean)[row], inverse}, scale_sums, bias_sums);
+    }
   }
 
   template <class Normal>
-  void run(const KernelContext& c, int64_t row, T inverse, const Normal& normal) const {
+  void run(const KernelContext& c, int64_t row, T inverse, const Normal& normal, T* scale_sums,
+           T* bias_sums) const {
     const T* grads = c.in<T>(grad);
     if (scale_grad >= 0) {
-      T* to = c.out<T>(scale_grad);
-      row_each(r, row, [&](int64_t i, int64_t k) { to[k] += grads[i] * normal(i, k); });
+      row_each(r, row, [&](int64_t i, int64_t k) { scale_sums[k] += grads[i] * normal(i, k); });
     }
     if (bias_grad >= 0) {
-      T* to = c.out<T>(bias_grad);
-      row_each(r, row, [&](int64_t i, int64_t k) { to[k] += grads[i]; });
+      row_each(r, row, [&](int64_t i, int64_t k) { bias_sums[k] += grads[i]; });
     }
     if (x_grad >= 0) row_grad(c, row, inverse, normal);
   }

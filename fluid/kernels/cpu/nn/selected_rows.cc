@@ -2,13 +2,14 @@
 #include "fluid/ops/nn/selected_rows.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/strings.h"
 #include "fluid/kernels/accumulate.h"
 #include "fluid/kernels/checked_inputs.h"
+#include "fluid/kernels/cpu/column_tiles.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 #include "fluid/kernels/cpu/optimize/update.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/ops/math/scale.h"
 
 namespace fleet::fluid::cpu {
@@ -32,7 +33,7 @@ void join_rows(const KernelContext& c, int first, size_t count, int out) {
     const SelectedRows& part = c.rows_input(first + static_cast<int>(i));
     numbers.insert(numbers.end(), part.rows.begin(), part.rows.end());
     if (part.value.numel() == 0) continue;
-    std::memcpy(to, part.value.raw(), part.value.bytes());
+    copy_in_tiles(c.tiles(), part.value.raw(), to, part.value.bytes());
     to += part.value.numel();
   }
   const int64_t height = head.height;
@@ -40,22 +41,27 @@ void join_rows(const KernelContext& c, int first, size_t count, int out) {
   c.output_value(out) = std::move(joined);
 }
 
+int64_t checked_row(int64_t row, const Shape& shape) {
+  if (row >= 0 && row < shape[0]) return row;
+  throw_error(ErrorCode::kShapeMismatch, {.what = "selected rows name a row that is not there",
+                                          .where = "op 'sum', slot 'X'",
+                                          .expected = str_cat("rows of ", shape),
+                                          .got = str_cat(row),
+                                          .fix = "check the ids that were looked up"});
+}
+
 template <class T>
-void add_rows(const SelectedRows& part, const Shape& shape, T* to) {
+void add_rows(const Tiles& tiles, const SelectedRows& part, const Shape& shape, T* to) {
   const int64_t width = row_width(part.value);
+  const auto count = static_cast<int64_t>(part.rows.size());
   const T* from = part.value.data<T>();
-  for (const int64_t row : part.rows) {
-    if (row < 0 || row >= shape[0]) {
-      throw_error(ErrorCode::kShapeMismatch, {.what = "selected rows name a row that is not there",
-                                              .where = "op 'sum', slot 'X'",
-                                              .expected = str_cat("rows of ", shape),
-                                              .got = str_cat(row),
-                                              .fix = "check the ids that were looked up"});
+  split_columns(tiles, count, width, [&](int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < count; ++i) {
+      T* sum = to + checked_row(part.rows[static_cast<size_t>(i)], shape) * width;
+      const T* value = from + i * width;
+      for (int64_t k = begin; k < end; ++k) sum[k] += value[k];
     }
-    T* sum = to + row * width;
-    for (int64_t k = 0; k < width; ++k) sum[k] += from[k];
-    from += width;
-  }
+  });
 }
 
 // Some dense, some selected rows: a dense sum, input by input.
@@ -65,16 +71,19 @@ std::unique_ptr<Prepared> prepare_mixed_sum(PrepareContext& context, const Shape
   const int first = context.input("X");
   const int out = context.own_output("Out");
   return make_prepared([=](const KernelContext& c) {
-    Tensor total = Tensor::zeros(dtype_of<T>(), shape);
+    Tensor total(dtype_of<T>(), shape);
     T* sums = total.data<T>();
+    zero_in_tiles(c.tiles(), sums, total.bytes());
     for (size_t i = 0; i < count; ++i) {
       const Value& value = c.input_value(first + static_cast<int>(i));
       if (const auto* rows = std::get_if<SelectedRows>(&value)) {
-        add_rows(*rows, shape, sums);
+        add_rows(c.tiles(), *rows, shape, sums);
         continue;
       }
       const T* from = c.in<T>(first + static_cast<int>(i));
-      for (int64_t k = 0; k < total.numel(); ++k) sums[k] += from[k];
+      c.tiles().split(total.numel(), 1, [=](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) sums[k] += from[k];
+      });
     }
     c.output_value(out) = std::move(total);
   });
@@ -91,7 +100,7 @@ std::unique_ptr<Prepared> prepare_array_sum(PrepareContext& context) {
       const auto* array = std::get_if<TensorArray>(&c.input_value(first + static_cast<int>(i)));
       if (array == nullptr) continue;
       if (sums.size() < array->size()) sums.resize(array->size());
-      for (size_t k = 0; k < array->size(); ++k) accumulate((*array)[k], sums[k]);
+      for (size_t k = 0; k < array->size(); ++k) accumulate((*array)[k], sums[k], c.tiles());
     }
     c.output_value(out) = std::move(sums);
   });
@@ -125,16 +134,14 @@ std::unique_ptr<Prepared> prepare_merge(PrepareContext& context) {
   const int out = context.own_output("Out");
   return make_prepared([=, merged = MergedRows<T>()](const KernelContext& c) mutable {
     const SelectedRows& source = c.rows_input(from);
-    merged.merge(source, source.height, row_width(source.value));
+    merged.merge(source, source.height, row_width(source.value), c.tiles());
     SelectedRows result;
     result.height = source.height;
-    for (size_t i = 0; i < merged.count(); ++i) result.rows.push_back(merged.row(i));
+    result.rows = merged.rows();
     Shape shape = source.value.shape();
     shape.set(0, static_cast<int64_t>(merged.count()));
     result.value = Tensor(dtype_of<T>(), shape);
-    if (result.value.numel() > 0) {
-      std::memcpy(result.value.raw(), merged.values(), result.value.bytes());
-    }
+    copy_in_tiles(c.tiles(), merged.values(), result.value.raw(), result.value.bytes());
     c.output_value(out) = std::move(result);
   });
 }
@@ -144,8 +151,9 @@ std::unique_ptr<Prepared> prepare_values(PrepareContext& context) {
   require_rows(context);
   const int from = context.input("X");
   const int out = context.set_output("Out", context.in("X").shape, dtype_of<T>());
-  return make_prepared(
-      [=](const KernelContext& c) { c.output(out).copy_from(c.rows_input(from).value); });
+  return make_prepared([=](const KernelContext& c) {
+    copy_elements(c.tiles(), c.rows_input(from).value, c.output(out));
+  });
 }
 
 // Of selected rows; nothing is added, since a bias would belong to every row.
@@ -163,7 +171,9 @@ std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
     result.value = Tensor(dtype_of<T>(), source.value.shape());
     const T* x = source.value.data<T>();
     T* to = result.value.data<T>();
-    for (int64_t i = 0; i < result.value.numel(); ++i) to[i] = x[i] * factor;
+    c.tiles().split(result.value.numel(), 1, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) to[i] = x[i] * factor;
+    });
     c.output_value(out) = std::move(result);
   });
 }

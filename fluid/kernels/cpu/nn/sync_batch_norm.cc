@@ -21,41 +21,42 @@ class AllChannels {
 
   // sums[k] = the sum of f over channel k, in double.
   template <class F>
-  void sum(double* sums, F f) const {
-    if (blocked_ && image_block() == 16) return sum_blocks<16>(sums, f);
-    if (blocked_) return sum_blocks<8>(sums, f);
-    if (v_.inner == 1) return channel_sums(v_, sums, f);
-    for (int64_t k = 0; k < v_.count; ++k) {
+  void sum(const Tiles& tiles, double* sums, F f) const {
+    if (blocked_ && image_block() == 16) return sum_blocks<16>(tiles, sums, f);
+    if (blocked_) return sum_blocks<8>(tiles, sums, f);
+    if (v_.inner == 1) return channel_sums(v_, tiles, sums, f);
+    each_channel(v_, tiles, 1, [&](int64_t k) {
       sums[k] = channel_sum<double>(v_, k, [f, k](int64_t i) { return f(i, k); });
-    }
+    });
   }
   // out[i] = f of every element.
   template <class T, class F>
-  void each_of(T* out, F f) const {
-    if (blocked_ && image_block() == 16) return each_block<16>(out, f);
-    if (blocked_) return each_block<8>(out, f);
-    if (v_.inner == 1) return each_element(v_, out, f);
-    for (int64_t k = 0; k < v_.count; ++k) {
-      channel_each(v_, k, [=](int64_t i) { out[i] = f(i, k); });
-    }
+  void each_of(const Tiles& tiles, T* out, F f) const {
+    if (blocked_ && image_block() == 16) return each_block<16>(tiles, out, f);
+    if (blocked_) return each_block<8>(tiles, out, f);
+    if (v_.inner == 1) return each_element(v_, tiles, out, f);
+    each_channel(v_, tiles, 1,
+                 [&](int64_t k) { channel_each(v_, k, [=](int64_t i) { out[i] = f(i, k); }); });
   }
 
  private:
   template <int64_t Block, class F>
-  void sum_blocks(double* sums, F f) const {
-    for (int64_t block = 0; block < v_.count / Block; ++block) {
+  void sum_blocks(const Tiles& tiles, double* sums, F f) const {
+    const auto one = [&](int64_t block) {
       const int64_t first = block * Block;
       block_sums<Block>(v_, block, sums + first,
                         [f, first](int64_t i, int64_t c) { return f(i, first + c); });
-    }
+    };
+    each_channel(v_, tiles, 1, one, Block);
   }
   template <int64_t Block, class T, class F>
-  void each_block(T* out, F f) const {
-    for (int64_t block = 0; block < v_.count / Block; ++block) {
+  void each_block(const Tiles& tiles, T* out, F f) const {
+    const auto one = [&](int64_t block) {
       const int64_t first = block * Block;
       block_each<Block>(v_, block, out,
                         [f, first](int64_t i, int64_t c) { return f(i, first + c); });
-    }
+    };
+    each_channel(v_, tiles, 1, one, Block);
   }
 
   Channels v_;
@@ -85,8 +86,9 @@ class Sums {
     const T* x = c.in<T>(x_);
     double* sums = c.out<double>(sums_);
     sums[0] = static_cast<double>(channels_.each());
-    channels_.sum(sums + 1, [x](int64_t i, int64_t) { return static_cast<double>(x[i]); });
-    channels_.sum(sums + 1 + channels_.count(), [x](int64_t i, int64_t) {
+    channels_.sum(c.tiles(), sums + 1,
+                  [x](int64_t i, int64_t) { return static_cast<double>(x[i]); });
+    channels_.sum(c.tiles(), sums + 1 + channels_.count(), [x](int64_t i, int64_t) {
       return static_cast<double>(x[i]) * static_cast<double>(x[i]);
     });
   }
@@ -124,7 +126,7 @@ class NormOfStep {
     T* inverse = c.out<T>(saved_variance_);
     if (!attrs_.global_stats() && c.in<double>(sums_)[0] <= 1) {
       // One value a channel: passed through, as batch_norm does.
-      channels_.each_of(c.out<T>(y_), [x](int64_t i, int64_t) { return x[i]; });
+      channels_.each_of(c.tiles(), c.out<T>(y_), [x](int64_t i, int64_t) { return x[i]; });
       std::fill_n(mean, channels_.count(), T{});
       std::fill_n(inverse, channels_.count(), T{});
       return keep_running(c);
@@ -136,9 +138,10 @@ class NormOfStep {
       factor_[static_cast<size_t>(k)] = inverse[k] * c.in<T>(scale_)[k];
     }
     const T* bias = c.in<T>(bias_);
-    channels_.each_of(c.out<T>(y_), [x, mean, bias, factor = factor_.data()](int64_t i, int64_t k) {
-      return (x[i] - mean[k]) * factor[k] + bias[k];
-    });
+    channels_.each_of(c.tiles(), c.out<T>(y_),
+                      [x, mean, bias, factor = factor_.data()](int64_t i, int64_t k) {
+                        return (x[i] - mean[k]) * factor[k] + bias[k];
+                      });
   }
 
  private:
@@ -204,8 +207,9 @@ class GradSums {
     double* of_grad = sums + 1;
     double* of_product = of_grad + channels_.count();
     sums[0] = static_cast<double>(channels_.each());
-    channels_.sum(of_grad, [grad](int64_t i, int64_t) { return static_cast<double>(grad[i]); });
-    channels_.sum(of_product, [=](int64_t i, int64_t k) {
+    channels_.sum(c.tiles(), of_grad,
+                  [grad](int64_t i, int64_t) { return static_cast<double>(grad[i]); });
+    channels_.sum(c.tiles(), of_product, [=](int64_t i, int64_t k) {
       return static_cast<double>(grad[i]) * static_cast<double>((x[i] - mean[k]) * inverse[k]);
     });
     for (int64_t k = 0; k < channels_.count(); ++k) {
@@ -255,7 +259,7 @@ class Grad {
       back[k] = passed ? T{} : static_cast<T>(sums[1 + k] / m);
       slope[k] = static_cast<T>(sums[1 + count + k] / m) * inverse[k];
     }
-    channels_.each_of(c.out<T>(x_grad_), [=](int64_t i, int64_t k) {
+    channels_.each_of(c.tiles(), c.out<T>(x_grad_), [=](int64_t i, int64_t k) {
       return factor[k] * (grad[i] - back[k] - (x[i] - mean[k]) * slope[k]);
     });
   }

@@ -3,6 +3,7 @@
 
 #include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/optimize/averages.h"
 
 namespace fleet::fluid::cpu {
@@ -18,14 +19,16 @@ std::unique_ptr<Prepared> prepare_average(PrepareContext& context) {
     const StateArrays<T> s1(c, a.sums[0]);
     const StateArrays<T> s2(c, a.sums[1]);
     const StateArrays<T> s3(c, a.sums[2]);
-    FLEET_EACH_ALONE
-    for (int64_t i = 0; i < a.n; ++i) {
-      T sums[] = {s1.from[i], s2.from[i], s3.from[i]};
-      update.add(p[i], sums);
-      s1.to[i] = sums[0];
-      s2.to[i] = sums[1];
-      s3.to[i] = sums[2];
-    }
+    c.tiles().split(a.n, 4, [&](int64_t begin, int64_t end) {
+      FLEET_EACH_ALONE
+      for (int64_t i = begin; i < end; ++i) {
+        T sums[] = {s1.from[i], s2.from[i], s3.from[i]};
+        update.add(p[i], sums);
+        s1.to[i] = sums[0];
+        s2.to[i] = sums[1];
+        s3.to[i] = sums[2];
+      }
+    });
     *c.out<int64_t>(a.counts[0].out) = update.next.count;
     *c.out<int64_t>(a.counts[1].out) = update.next.old_count;
     *c.out<int64_t>(a.counts[2].out) = update.next.updates;
@@ -35,7 +38,6 @@ std::unique_ptr<Prepared> prepare_average(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_lookahead(PrepareContext& context) {
   const LookaheadStep l = lookahead_of(context, dtype_of<T>());
-  const auto n = static_cast<size_t>(l.n);
   const T alpha = static_cast<T>(l.alpha);
   return make_prepared([=](const KernelContext& c) {
     const StateArrays<T> p(c, l.param);
@@ -43,13 +45,16 @@ std::unique_ptr<Prepared> prepare_lookahead(PrepareContext& context) {
     const int64_t now = *c.in<int64_t>(l.step.in) + 1;
     *c.out<int64_t>(l.step.out) = now;
     if (now % l.k != 0) {
-      if (p.to != p.from) std::copy_n(p.from, n, p.to);
-      if (s.to != s.from) std::copy_n(s.from, n, s.to);
+      const size_t bytes = static_cast<size_t>(l.n) * sizeof(T);
+      if (p.to != p.from) copy_in_tiles(c.tiles(), p.from, p.to, bytes);
+      if (s.to != s.from) copy_in_tiles(c.tiles(), s.from, s.to, bytes);
       return;
     }
-    FLEET_EACH_ALONE
-    for (size_t i = 0; i < n; ++i) s.to[i] = s.from[i] + (p.from[i] - s.from[i]) * alpha;
-    std::copy_n(s.to, n, p.to);
+    c.tiles().split(l.n, 2, [&](int64_t begin, int64_t end) {
+      FLEET_EACH_ALONE
+      for (int64_t i = begin; i < end; ++i) s.to[i] = s.from[i] + (p.from[i] - s.from[i]) * alpha;
+      std::copy(s.to + begin, s.to + end, p.to + begin);
+    });
   });
 }
 

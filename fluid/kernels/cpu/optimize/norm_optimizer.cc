@@ -13,15 +13,15 @@ namespace fleet::fluid::cpu {
 namespace {
 
 template <class T>
-T norm_of(const T* x, int64_t rows, int64_t width) {
-  return static_cast<T>(std::sqrt(squared_sum(x, rows, width)));
+T norm_of(const KernelContext& c, const T* x, int64_t rows, int64_t width) {
+  return static_cast<T>(std::sqrt(squared_sum(c.tiles(), x, rows, width)));
 }
 
 template <class T>
 T norm_of(Gradient<T>& gradient, const KernelContext& c) {
-  if (!gradient.sparse()) return norm_of(gradient.dense(c), gradient.height(), gradient.width());
+  if (!gradient.sparse()) return norm_of(c, gradient.dense(c), gradient.height(), gradient.width());
   const MergedRows<T>& rows = gradient.merged(c);
-  return norm_of(rows.values(), static_cast<int64_t>(rows.count()), gradient.width());
+  return norm_of(c, rows.values(), static_cast<int64_t>(rows.count()), gradient.width());
 }
 
 // From the sums over rows of the whole that a slice is a part of.
@@ -43,7 +43,7 @@ std::unique_ptr<Prepared> prepare_lars_momentum(PrepareContext& context) {
   const T decay = static_cast<T>(attrs.lars_weight_decay);
   return make_prepared([=](const KernelContext& c) mutable {
     const T p_norm = p_rows >= 0 ? norm_of_rows<T>(c, p_rows)
-                                 : norm_of(c.in<T>(update.param.in), update.gradient.height(),
+                                 : norm_of(c, c.in<T>(update.param.in), update.gradient.height(),
                                            update.gradient.width());
     const T g_norm = g_rows >= 0 ? norm_of_rows<T>(c, g_rows) : norm_of(update.gradient, c);
     T lr = update.learning_rate(c);
@@ -113,14 +113,14 @@ class LambMoments {
     const T* p = c.in<T>(param_);
     const T* m = c.out<T>(moment1_.out);
     const T* v = c.out<T>(moment2_.out);
-    const size_t count = numel();
-    FLEET_EACH_ALONE
-    for (size_t i = 0; i < count; ++i) direction[i] = formula(m[i], v[i], p[i]);
+    c.tiles().split(gradient_.height() * gradient_.width(), 4, [=](int64_t begin, int64_t end) {
+      FLEET_EACH_ALONE
+      for (int64_t i = begin; i < end; ++i) direction[i] = formula(m[i], v[i], p[i]);
+    });
     if (next1_ >= 0) *c.out<T>(next1_) = b1 * beta1;
     if (next2_ >= 0) *c.out<T>(next2_) = b2 * beta2;
   }
 
-  size_t numel() const { return gradient_.numel(); }
   int64_t height() const { return gradient_.height(); }
   int64_t width() const { return gradient_.width(); }
 
@@ -145,14 +145,16 @@ T lamb_rate(T rate, T p_norm, T u_norm) {
 // param -= lr * direction.
 template <class T>
 void step_along(const KernelContext& c, const StateArrays<T>& p, T lr, const T* direction,
-                size_t numel) {
-  T sum{};
-  FLEET_EACH_ALONE_ADDING(sum)
-  for (size_t i = 0; i < numel; ++i) {
-    p.to[i] = p.from[i] - lr * direction[i];
-    sum += p.to[i];
-  }
-  c.add_written(sum);
+                int64_t numel) {
+  c.tiles().split(numel, 1, [&](int64_t begin, int64_t end) {
+    T sum{};
+    FLEET_EACH_ALONE_ADDING(sum)
+    for (int64_t i = begin; i < end; ++i) {
+      p.to[i] = p.from[i] - lr * direction[i];
+      sum += p.to[i];
+    }
+    c.add_written(sum);
+  });
 }
 
 template <class T>
@@ -161,12 +163,12 @@ std::unique_ptr<Prepared> prepare_lamb(PrepareContext& context) {
   const int rate = scalar_input<T>(context, "LearningRate");
   const StatePositions param = state<T>(context, "Param", "ParamOut");
   return make_prepared([=](const KernelContext& c) mutable {
-    const size_t numel = moments.numel();
-    T* u = reinterpret_cast<T*>(c.scratch().get(numel * sizeof(T)));
+    const int64_t numel = moments.height() * moments.width();
+    T* u = reinterpret_cast<T*>(c.scratch().get(static_cast<size_t>(numel) * sizeof(T)));
     moments.run(c, u);
     const StateArrays<T> p(c, param);
-    const T lr = lamb_rate(*c.in<T>(rate), norm_of(p.from, moments.height(), moments.width()),
-                           norm_of(static_cast<const T*>(u), moments.height(), moments.width()));
+    const T lr = lamb_rate(*c.in<T>(rate), norm_of(c, p.from, moments.height(), moments.width()),
+                           norm_of(c, static_cast<const T*>(u), moments.height(), moments.width()));
     step_along(c, p, lr, u, numel);
   });
 }
@@ -186,7 +188,7 @@ std::unique_ptr<Prepared> prepare_lamb_apply(PrepareContext& context) {
   const int direction = context.input("Direction");
   const int p_rows = context.input("ParamSquaredRowSums");
   const int u_rows = context.input("DirectionSquaredRowSums");
-  const auto numel = static_cast<size_t>(context.in("Param").shape.numel());
+  const int64_t numel = context.in("Param").shape.numel();
   return make_prepared([=](const KernelContext& c) {
     const StateArrays<T> p(c, param);
     const T* u = c.in<T>(direction);
@@ -208,12 +210,14 @@ std::unique_ptr<Prepared> prepare_dpsgd(PrepareContext& context) {
     const uint64_t word = noise.word(c);
     update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
       const StateArrays<T> p(c, update.param, first);
+      double sum = 0;
       for (size_t i = 0; i < n; ++i) {
         const T drawn =
             static_cast<T>(noise.factor * normal_double(noise.key, noise.first + first + i, word));
         p.to[i] = p.from[i] - lr * (grad(i) * factor + drawn);
-        c.add_written(p.to[i]);
+        sum += p.to[i];
       }
+      c.add_written(sum);
     });
   });
 }

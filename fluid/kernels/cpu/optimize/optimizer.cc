@@ -6,6 +6,7 @@
 #include "fluid/kernels/cpu/optimize/each_adding_impl.h"
 #include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/ops/optimize/optimize.h"
 
 namespace fleet::fluid::cpu {
@@ -15,7 +16,7 @@ namespace {
 template <class T>
 void keep_rest(const KernelContext& c, StatePositions at, size_t n) {
   const StateArrays<T> arrays(c, at);
-  if (arrays.from != arrays.to) std::memcpy(arrays.to, arrays.from, n * sizeof(T));
+  if (arrays.from != arrays.to) copy_in_tiles(c.tiles(), arrays.from, arrays.to, n * sizeof(T));
 }
 
 template <class T>

@@ -2,13 +2,13 @@
 // on a gradient is a bound on the sum.
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tile_scratch.h"
 #include "fluid/ops/math/scale.h"
 
 namespace fleet::fluid::cpu {
@@ -20,7 +20,7 @@ void replace_values(const KernelContext& c, int x, int out, MergedRows<T>& rows,
   const auto& source = std::get<SelectedRows>(c.input_value(x));
   Shape shape = source.value.shape();
   const int64_t width = row_width(source.value);
-  rows.merge(source, source.height, width);
+  rows.merge(source, source.height, width, c.tiles());
   shape.set(0, static_cast<int64_t>(rows.count()));
   SelectedRows result;
   result.height = source.height;
@@ -28,6 +28,13 @@ void replace_values(const KernelContext& c, int x, int out, MergedRows<T>& rows,
   result.value = Tensor(dtype_of<T>(), shape);
   fill(rows.values(), static_cast<int64_t>(rows.count()), width, result.value.data<T>());
   c.output_value(out) = std::move(result);
+}
+
+template <class T>
+void scale(const Tiles& tiles, const T* from, T factor, T* to, int64_t n) {
+  tiles.split(n, 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = from[i] * factor;
+  });
 }
 
 template <class T>
@@ -41,10 +48,12 @@ std::unique_ptr<Prepared> prepare_clip(PrepareContext& context) {
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
     const T low = min >= 0 ? *c.in<T>(min) : static_cast<T>(attrs.min);
     const T high = max >= 0 ? *c.in<T>(max) : static_cast<T>(attrs.max);
-    replace_values(c, x, out, rows, [=](const T* values, int64_t count, int64_t width, T* to) {
-      for (int64_t i = 0; i < count * width; ++i) {
-        to[i] = values[i] < low ? low : values[i] > high ? high : values[i];
-      }
+    replace_values(c, x, out, rows, [=, &c](const T* values, int64_t count, int64_t width, T* to) {
+      c.tiles().split(count * width, 1, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          to[i] = values[i] < low ? low : values[i] > high ? high : values[i];
+        }
+      });
     });
   });
 }
@@ -58,11 +67,10 @@ std::unique_ptr<Prepared> prepare_clip_by_norm(PrepareContext& context) {
   const int out = context.own_output("Out");
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
     replace_values(c, x, out, rows, [=, &c](const T* values, int64_t count, int64_t width, T* to) {
-      const double squares = sums < 0 ? squared_sum(values, count, width)
+      const double squares = sums < 0 ? squared_sum(c.tiles(), values, count, width)
                                       : sum_rows(c.in<double>(sums), c.input(sums).numel());
       const T norm = static_cast<T>(std::sqrt(squares));
-      const T factor = norm > max_norm ? max_norm / norm : T{1};
-      for (int64_t i = 0; i < count * width; ++i) to[i] = values[i] * factor;
+      scale(c.tiles(), values, norm > max_norm ? max_norm / norm : T{1}, to, count * width);
     });
   });
 }
@@ -76,12 +84,12 @@ std::unique_ptr<Prepared> prepare_squared_row_sums(PrepareContext& context) {
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
     const auto& source = std::get<SelectedRows>(c.input_value(x));
     const int64_t width = row_width(source.value);
-    rows.merge(source, source.height, width);
+    rows.merge(source, source.height, width, c.tiles());
     Tensor sums = Tensor::zeros(DType::kFloat64, {source.height});
-    for (size_t i = 0; i < rows.count(); ++i) {
-      sums.data<double>()[rows.row(i)] =
-          squared_row_sum(rows.values() + static_cast<int64_t>(i) * width, width);
-    }
+    auto* of_rows = sums.data<double>();
+    each_squared_row_sum(
+        c.tiles(), rows.values(), static_cast<int64_t>(rows.count()), width,
+        [&](int64_t i, double sum) { of_rows[rows.row(static_cast<size_t>(i))] = sum; });
     c.output_value(out) = std::move(sums);
   });
 }
@@ -92,22 +100,25 @@ std::unique_ptr<Prepared> prepare_marked_row_sums(PrepareContext& context) {
   require_rows(context);
   const int x = context.input("X");
   const int out = context.own_output("Out");
-  return make_prepared(
-      [=, rows = MergedRows<T>(), squares = std::vector<T>()](const KernelContext& c) mutable {
-        const auto& source = std::get<SelectedRows>(c.input_value(x));
-        const int64_t width = row_width(source.value);
-        rows.merge(source, source.height, width);
-        squares.resize(static_cast<size_t>(width));
-        Tensor sums = Tensor::zeros(dtype_of<T>(), {source.height, 2});
-        for (size_t i = 0; i < rows.count(); ++i) {
-          const T* values = rows.values() + static_cast<int64_t>(i) * width;
-          std::transform(values, values + width, squares.begin(), [](T v) { return v * v; });
-          T* sum = sums.data<T>() + 2 * rows.row(i);
-          sum[0] = sum_of(squares.data(), width);
-          sum[1] = T{1};
-        }
-        c.output_value(out) = std::move(sums);
-      });
+  return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
+    const auto& source = std::get<SelectedRows>(c.input_value(x));
+    const int64_t width = row_width(source.value);
+    rows.merge(source, source.height, width, c.tiles());
+    Tensor sums = Tensor::zeros(dtype_of<T>(), {source.height, 2});
+    T* of_rows = sums.data<T>();
+    const auto count = static_cast<int64_t>(rows.count());
+    c.tiles().split(count, 2 * width, [&](int64_t begin, int64_t end) {
+      T* squares = tile_scratch<T>(width);
+      for (int64_t i = begin; i < end; ++i) {
+        const T* values = rows.values() + i * width;
+        std::transform(values, values + width, squares, [](T v) { return v * v; });
+        T* sum = of_rows + 2 * rows.row(static_cast<size_t>(i));
+        sum[0] = sum_of(squares, width);
+        sum[1] = T{1};
+      }
+    });
+    c.output_value(out) = std::move(sums);
+  });
 }
 
 // By one number, as clipping by the global norm does.
@@ -119,8 +130,8 @@ std::unique_ptr<Prepared> prepare_scaled(PrepareContext& context) {
   const int out = context.own_output("Out");
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
     const T factor = *c.in<T>(y);
-    replace_values(c, x, out, rows, [=](const T* values, int64_t count, int64_t width, T* to) {
-      for (int64_t i = 0; i < count * width; ++i) to[i] = values[i] * factor;
+    replace_values(c, x, out, rows, [=, &c](const T* values, int64_t count, int64_t width, T* to) {
+      scale(c.tiles(), values, factor, to, count * width);
     });
   });
 }

@@ -8,7 +8,6 @@
 
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/each_alone.h"
-#include "fluid/kernels/cpu/tiles.h"
 #include "fluid/kernels/kernel.h"
 #include "fluid/kernels/kernel_table.h"
 #include "fluid/kernels/optimize/averages.h"
@@ -22,10 +21,10 @@ class MergedRows {
  public:
   // Valid until the next call, and as long as `source` is. Throws ProgramError for a row outside
   // the height.
-  void merge(const SelectedRows& source, int64_t height, int64_t width) {
-    groups_.group(source.rows, height);
+  void merge(const SelectedRows& source, int64_t height, int64_t width, const Tiles& tiles = {}) {
+    groups_.group(source.rows, height, tiles);
     values_ = source.rows.empty() ? nullptr : source.value.data<T>();
-    if (!groups_.as_given()) sum_equal(values_, static_cast<size_t>(width));
+    if (!groups_.as_given()) sum_equal(values_, width, tiles);
   }
 
   size_t count() const { return groups_.count(); }
@@ -35,11 +34,25 @@ class MergedRows {
   const T* values() const { return values_; }
 
  private:
-  // Equal rows are added in the order in which they occur.
-  void sum_equal(const T* values, size_t width) {
-    sums_.resize(groups_.count() * width);
-    T* sum = sums_.data();
-    for (size_t group = 0; group < groups_.count(); ++group, sum += width) {
+  // Equal rows are added in the order in which they occur. A tile has the groups that begin in its
+  // part of the rows.
+  void sum_equal(const T* values, int64_t width, const Tiles& tiles) {
+    sums_.resize(groups_.count() * static_cast<size_t>(width));
+    const auto given = static_cast<int64_t>(groups_.order().size());
+    tiles.split(given, width, [&](int64_t begin, int64_t end) {
+      const std::vector<int64_t>& starts = groups_.begin();
+      const auto first = std::lower_bound(starts.begin(), starts.end(), begin);
+      const auto last = std::lower_bound(first, starts.end(), end);
+      sum_groups(values, width, static_cast<size_t>(first - starts.begin()),
+                 static_cast<size_t>(last - starts.begin()));
+    });
+    values_ = sums_.data();
+  }
+
+  void sum_groups(const T* values, int64_t row_width, size_t first, size_t last) {
+    const auto width = static_cast<size_t>(row_width);
+    T* sum = sums_.data() + first * width;
+    for (size_t group = first; group < last; ++group, sum += width) {
       const auto at = [&](int64_t i) {
         return values + static_cast<size_t>(groups_.order()[static_cast<size_t>(i)]) * width;
       };
@@ -50,7 +63,6 @@ class MergedRows {
         for (size_t k = 0; k < width; ++k) sum[k] += value[k];
       }
     }
-    values_ = sums_.data();
   }
 
   RowGroups groups_;
@@ -81,39 +93,58 @@ class Gradient {
   int64_t height() const { return input_.height; }
   int64_t width() const { return input_.width; }
 
-  // Calls step(first, count, g) for runs that cover the parameter, those of a dense gradient as
-  // tiles: element first + i has the gradient g(i). With `touched_only`, rows that a sparse
-  // gradient does not name are left out.
+  // Calls step(first, count, g) for runs that cover the parameter, in tiles: element first + i has
+  // the gradient g(i). With `touched_only`, rows that a sparse gradient does not name are left out.
   template <class Step>
   void each_run(const KernelContext& c, const Step& step, bool touched_only = false) {
     if (!sparse()) {
       const T* const gradient = dense(c);
-      c.tiles().ranges(input_.numel(), kTileElements, [&](int64_t begin, int64_t end) {
+      c.tiles().split(input_.numel(), 1, [&](int64_t begin, int64_t end) {
         const auto first = static_cast<size_t>(begin);
         step(first, static_cast<size_t>(end - begin), Elements<T>{gradient + first});
       });
       return;
     }
     const MergedRows<T>& rows = merged(c);
-    const auto width = static_cast<size_t>(input_.width);
-    size_t done = 0;
-    for (size_t i = 0; i < rows.count(); ++i) {
-      const size_t first = static_cast<size_t>(rows.row(i)) * width;
-      if (!touched_only && first > done) step(done, first - done, Zeros<T>{});
-      step(first, width, Elements<T>{rows.values() + i * width});
-      done = first + width;
+    if (touched_only) {
+      const auto width = static_cast<size_t>(input_.width);
+      c.tiles().split(static_cast<int64_t>(rows.count()), input_.width,
+                      [&](int64_t begin, int64_t end) {
+                        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+                          step(static_cast<size_t>(rows.row(i)) * width, width,
+                               Elements<T>{rows.values() + i * width});
+                      });
+      return;
     }
-    if (!touched_only && done < numel()) step(done, numel() - done, Zeros<T>{});
+    c.tiles().split(input_.height, input_.width,
+                    [&](int64_t begin, int64_t end) { cover(rows, begin, end, step); });
   }
 
   // The rows of a sparse gradient, merged.
   const MergedRows<T>& merged(const KernelContext& c) {
-    merged_.merge(c.rows_input(input_.position), input_.height, input_.width);
+    merged_.merge(c.rows_input(input_.position), input_.height, input_.width, c.tiles());
     return merged_;
   }
   const T* dense(const KernelContext& c) const { return c.in<T>(input_.position); }
 
  private:
+  // The runs of rows begin to end - 1 of the parameter.
+  template <class Step>
+  void cover(const MergedRows<T>& rows, int64_t begin, int64_t end, const Step& step) const {
+    const auto width = static_cast<size_t>(input_.width);
+    const size_t over = static_cast<size_t>(end) * width;
+    size_t done = static_cast<size_t>(begin) * width;
+    const auto found = std::lower_bound(rows.rows().begin(), rows.rows().end(), begin);
+    for (auto i = static_cast<size_t>(found - rows.rows().begin());
+         i < rows.count() && rows.row(i) < end; ++i) {
+      const size_t first = static_cast<size_t>(rows.row(i)) * width;
+      if (first > done) step(done, first - done, Zeros<T>{});
+      step(first, width, Elements<T>{rows.values() + i * width});
+      done = first + width;
+    }
+    if (done < over) step(done, over - done, Zeros<T>{});
+  }
+
   GradientInput input_;
   MergedRows<T> merged_;
 };

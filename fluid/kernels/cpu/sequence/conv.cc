@@ -17,6 +17,7 @@ struct Context {
   int64_t length = 0;   // rows laid side by side
   int64_t start = 0;
   int64_t above = 0;  // rows of PaddingData for what lies before a sequence
+  int64_t padding_rows = 0;
   int padding = -1;
 
   explicit Context(const PrepareContext& context) : x(context, "X") {
@@ -34,30 +35,26 @@ struct Context {
     outputs = filter[1];
     padding = context.input("PaddingData");
     if (padding < 0) return;
-    const int64_t needed = above + std::max<int64_t>(0, start + length - 1);
-    context.require(context.in("PaddingData").shape.numel() == needed * width, "PaddingData",
-                    str_cat("[", needed, ", ", width, "]"),
+    padding_rows = above + std::max<int64_t>(0, start + length - 1);
+    context.require(context.in("PaddingData").shape.numel() == padding_rows * width, "PaddingData",
+                    str_cat("[", padding_rows, ", ", width, "]"),
                     context.in("PaddingData").shape.to_string());
   }
 
   int64_t columns() const { return length * width; }
 
-  // f(row, position within the window, row of X or -1, row of PaddingData) for every place.
+  // f(position within the window, row of X or -1, row of PaddingData) for every place of a row of
+  // a sequence [first, end).
   template <class F>
-  void each(const KernelContext& c, F f) const {
-    const Offsets& offsets = x.offsets(c);
-    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-      for (int64_t row = offsets[i]; row < offsets[i + 1]; ++row) {
-        for (int64_t k = 0; k < length; ++k) {
-          const int64_t at = row + start + k;
-          if (at < offsets[i]) {
-            f(row, k, int64_t{-1}, above + at - offsets[i]);
-          } else if (at >= offsets[i + 1]) {
-            f(row, k, int64_t{-1}, above + at - offsets[i + 1]);
-          } else {
-            f(row, k, at, int64_t{-1});
-          }
-        }
+  void each(int64_t row, int64_t first, int64_t end, F f) const {
+    for (int64_t k = 0; k < length; ++k) {
+      const int64_t at = row + start + k;
+      if (at < first) {
+        f(k, int64_t{-1}, above + at - first);
+      } else if (at >= end) {
+        f(k, int64_t{-1}, above + at - end);
+      } else {
+        f(k, at, int64_t{-1});
       }
     }
   }
@@ -66,14 +63,20 @@ struct Context {
   void lay_out(const KernelContext& c, T* to) const {
     const T* pads = padding >= 0 ? c.in<T>(padding) : nullptr;
     const T* xs = c.in<T>(x.position);
-    each(c, [&](int64_t row, int64_t k, int64_t from, int64_t pad) {
-      T* place = to + row * columns() + k * width;
-      if (from >= 0) {
-        std::copy_n(xs + from * width, width, place);
-      } else if (pads != nullptr) {
-        std::copy_n(pads + pad * width, width, place);
-      } else {
-        std::fill_n(place, width, T{});
+    const Offsets& offsets = x.offsets(c);
+    split_rows(c.tiles(), offsets, columns(), [&](int64_t i, int64_t begin, int64_t end) {
+      const auto at = static_cast<size_t>(i);
+      for (int64_t row = begin; row < end; ++row) {
+        each(row, offsets[at], offsets[at + 1], [&](int64_t k, int64_t from, int64_t pad) {
+          T* place = to + row * columns() + k * width;
+          if (from >= 0) {
+            std::copy_n(xs + from * width, width, place);
+          } else if (pads != nullptr) {
+            std::copy_n(pads + pad * width, width, place);
+          } else {
+            std::fill_n(place, width, T{});
+          }
+        });
       }
     });
   }
@@ -94,20 +97,49 @@ std::unique_ptr<Prepared> prepare_conv(PrepareContext& context) {
   });
 }
 
-// Gradients of the places go back to the rows that they came from.
+// Gradients of the places go back to the rows that they came from: a row sums those of the windows
+// that it is in, in their order.
 template <class T>
-void give_back(const Context& s, const KernelContext& c, const T* columns, int x_grad,
-               int padding_grad) {
-  T* xs = x_grad >= 0 ? c.out<T>(x_grad) : nullptr;
-  T* pads = padding_grad >= 0 ? c.out<T>(padding_grad) : nullptr;
-  if (xs != nullptr) std::fill_n(xs, s.rows * s.width, T{});
-  if (pads != nullptr) std::fill_n(pads, c.output(padding_grad).numel(), T{});
-  s.each(c, [&](int64_t row, int64_t k, int64_t from, int64_t pad) {
-    const T* place = columns + row * s.columns() + k * s.width;
-    T* to = nullptr;
-    if (from >= 0 && xs != nullptr) to = xs + from * s.width;
-    if (from < 0 && pads != nullptr) to = pads + pad * s.width;
-    for (int64_t j = 0; to != nullptr && j < s.width; ++j) to[j] += place[j];
+void give_back_to_rows(const Context& s, const KernelContext& c, const T* columns, T* xs) {
+  const Offsets& offsets = s.x.offsets(c);
+  const int64_t width = s.width;
+  split_rows(c.tiles(), offsets, s.columns(), [&](int64_t i, int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      T* to = xs + at * width;
+      std::fill_n(to, width, T{});
+      for (int64_t k = s.length - 1; k >= 0; --k) {
+        const int64_t row = at - s.start - k;
+        if (row < offsets[static_cast<size_t>(i)] || row >= offsets[static_cast<size_t>(i) + 1]) {
+          continue;
+        }
+        const T* place = columns + row * s.columns() + k * width;
+        for (int64_t j = 0; j < width; ++j) to[j] += place[j];
+      }
+    }
+  });
+}
+
+// The same for rows of PaddingData, which all sequences share: in tiles of columns.
+template <class T>
+void give_back_to_padding(const Context& s, const KernelContext& c, const T* columns, T* pads) {
+  constexpr int64_t kColumns = 16;  // a cache line
+  const Offsets& offsets = s.x.offsets(c);
+  const int64_t cost = s.rows * s.length * kColumns;
+  c.tiles().split((s.width + kColumns - 1) / kColumns, cost, [&](int64_t first, int64_t last) {
+    const int64_t begin = first * kColumns;
+    const int64_t end = std::min(last * kColumns, s.width);
+    for (int64_t row = 0; row < s.padding_rows; ++row) {
+      std::fill(pads + row * s.width + begin, pads + row * s.width + end, T{});
+    }
+    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+      for (int64_t row = offsets[i]; row < offsets[i + 1]; ++row) {
+        s.each(row, offsets[i], offsets[i + 1], [&](int64_t k, int64_t from, int64_t pad) {
+          if (from >= 0) return;
+          const T* place = columns + row * s.columns() + k * s.width;
+          for (int64_t j = begin; j < end; ++j) pads[pad * s.width + j] += place[j];
+        });
+      }
+    }
   });
 }
 
@@ -139,7 +171,8 @@ std::unique_ptr<Prepared> prepare_conv_grad(PrepareContext& context) {
     }
     if (x_grad < 0 && padding_grad < 0) return;
     to_columns->run(c.in<T>(grad), c.in<T>(filter), columns.data(), c.scratch(), c.tiles());
-    give_back(s, c, columns.data(), x_grad, padding_grad);
+    if (x_grad >= 0) give_back_to_rows(s, c, columns.data(), c.out<T>(x_grad));
+    if (padding_grad >= 0) give_back_to_padding(s, c, columns.data(), c.out<T>(padding_grad));
   });
 }
 

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/cpu/sequence/rnn_steps.h"
 #include "fluid/ops/sequence/rnn.h"
 
@@ -63,6 +64,9 @@ struct GruCommon {
   }
 };
 
+// Of a number of a state in half a step, all but the products: in elements of a simple loop.
+constexpr int64_t kGateCost = 12;
+
 template <class T>
 class Gru {
  public:
@@ -78,11 +82,11 @@ class Gru {
   void operator()(const KernelContext& c) {
     steps_.reset(s_.input.offsets(c), s_.reverse);
     const auto states = static_cast<size_t>(steps_.sequences() * s_.d);
-    h_.resize(states);
+    first_.resize(states);
     product_.resize(2 * states);
-    s_.first_state(c, steps_, h_.data());
-    to_gates_.pack(s_.gate_weight(c));
-    to_candidate_.pack(s_.candidate_weight(c));
+    s_.first_state(c, steps_, first_.data());
+    to_gates_.pack(s_.gate_weight(c), c.tiles());
+    to_candidate_.pack(s_.candidate_weight(c), c.tiles());
     for (int64_t t = 0; t < steps_.count(); ++t) step(c, t);
     c.output(hidden_).share_lod(s_.input.tensor(c));
   }
@@ -92,41 +96,74 @@ class Gru {
     const int64_t d = s_.d;
     const int64_t n = steps_.active(t);
     const int64_t start = steps_.start(t);
-    T* gates = c.out<T>(gates_) + start * 3 * d;
-    T* reset = c.out<T>(reset_) + start * d;
-    to_gates_.run(n, h_.data(), product_.data());
-    for (int64_t j = 0; j < n; ++j) {
-      const T* x = c.in<T>(s_.input.position) + steps_.source(start + j) * 3 * d;
-      T* g = gates + j * 3 * d;
-      std::copy_n(x, 3 * d, g);
-      if (s_.bias >= 0) {
-        for (int64_t k = 0; k < 3 * d; ++k) g[k] += c.in<T>(s_.bias)[k];
+    const T* before = t == 0 ? first_.data() : c.out<T>(batch_hidden_) + steps_.start(t - 1) * d;
+    T* product = product_.data();
+    to_gates_.run(n, before, product, c.tiles());
+    c.tiles().split(n, d * kGateCost, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) {
+        open_gates(c, start + j, before + j * d, product + j * 2 * d);
       }
-      for (int64_t k = 0; k < 2 * d; ++k) g[k] += product_[static_cast<size_t>(j * 2 * d + k)];
-      activate(s_.gate, g, 2 * d);
-      for (int64_t k = 0; k < d; ++k)
-        reset[j * d + k] = g[d + k] * h_[static_cast<size_t>(j * d + k)];
+    });
+    to_candidate_.run(n, c.out<T>(reset_) + start * d, product, c.tiles());
+    c.tiles().split(n, d * kGateCost, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) {
+        move_on(c, start + j, before + j * d, product + j * d);
+      }
+    });
+  }
+
+  // The update and the reset gate, and what the latter lets through of the state before.
+  void open_gates(const KernelContext& c, int64_t batch_row, const T* before,
+                  const T* product) const {
+    const int64_t d = s_.d;
+    const T* x = c.in<T>(s_.input.position) + steps_.source(batch_row) * 3 * d;
+    T* g = c.out<T>(gates_) + batch_row * 3 * d;
+    add(product, x, bias(c, 0), 2 * d, g);
+    activate(s_.gate, g, 2 * d);
+    T* passed = c.out<T>(reset_) + batch_row * d;
+    FLEET_EACH_ALONE
+    for (int64_t k = 0; k < d; ++k) passed[k] = g[d + k] * before[k];
+  }
+
+  // The candidate and the new state.
+  void move_on(const KernelContext& c, int64_t batch_row, const T* before, const T* product) const {
+    const int64_t d = s_.d;
+    const int64_t source = steps_.source(batch_row);
+    const T* x = c.in<T>(s_.input.position) + source * 3 * d + 2 * d;
+    T* g = c.out<T>(gates_) + batch_row * 3 * d;
+    add(product, x, bias(c, 2 * d), d, g + 2 * d);
+    activate(s_.candidate, g + 2 * d, d);
+    T* h = c.out<T>(batch_hidden_) + batch_row * d;
+    T* hidden = c.out<T>(hidden_) + source * d;
+    const bool origin_mode = s_.origin_mode;
+    FLEET_EACH_ALONE
+    for (int64_t k = 0; k < d; ++k) {
+      const T u = g[k];
+      const T share = origin_mode ? T{1} - u : u;  // of the candidate
+      const T kept = origin_mode ? u : T{1} - u;
+      h[k] = kept * before[k] + share * g[2 * d + k];
+      hidden[k] = h[k];
     }
-    to_candidate_.run(n, reset, product_.data());
-    for (int64_t j = 0; j < n; ++j) {
-      T* g = gates + j * 3 * d;
-      T* h = h_.data() + j * d;
-      for (int64_t k = 0; k < d; ++k) g[2 * d + k] += product_[static_cast<size_t>(j * d + k)];
-      activate(s_.candidate, g + 2 * d, d);
-      for (int64_t k = 0; k < d; ++k) {
-        const T u = g[k];
-        const T made = g[2 * d + k];
-        h[k] = s_.origin_mode ? u * h[k] + (T{1} - u) * made : (T{1} - u) * h[k] + u * made;
-      }
-      std::copy_n(h, d, c.out<T>(hidden_) + steps_.source(start + j) * d);
-      std::copy_n(h, d, c.out<T>(batch_hidden_) + (start + j) * d);
+  }
+
+  const T* bias(const KernelContext& c, int64_t first) const {
+    return s_.bias >= 0 ? c.in<T>(s_.bias) + first : nullptr;
+  }
+
+  static void add(const T* product, const T* x, const T* bias, int64_t n, T* to) {
+    if (bias == nullptr) {
+      FLEET_EACH_ALONE
+      for (int64_t k = 0; k < n; ++k) to[k] = x[k] + product[k];
+    } else {
+      FLEET_EACH_ALONE
+      for (int64_t k = 0; k < n; ++k) to[k] = x[k] + bias[k] + product[k];
     }
   }
 
   GruCommon<T> s_;
   StepGemm<T> to_gates_, to_candidate_;
   RnnSteps steps_;
-  std::vector<T> h_, product_;
+  std::vector<T> first_, product_;
   int hidden_, gates_, reset_, batch_hidden_;
 };
 
@@ -168,55 +205,83 @@ class GruGrad {
     candidate_grads_.resize(all);
     previous_.resize(all);
     s_.first_state(c, steps_, first_.data());
-    for (int64_t t = 0; t < steps_.count(); ++t) {
-      const T* before = t == 0 ? first_.data() : c.in<T>(batch_hidden_) + steps_.start(t - 1) * d;
-      std::copy_n(before, steps_.active(t) * d, previous_.data() + steps_.start(t) * d);
-    }
-    from_gates_.pack(s_.gate_weight(c));
-    from_candidate_.pack(s_.candidate_weight(c));
-    for (int64_t t = steps_.count() - 1; t >= 0; --t) step(c, t);
+    from_gates_.pack(s_.gate_weight(c), c.tiles());
+    from_candidate_.pack(s_.candidate_weight(c), c.tiles());
+    with_slopes(s_.gate, s_.candidate, s_.candidate, [&](auto gate, auto candidate, auto) {
+      for (int64_t t = steps_.count() - 1; t >= 0; --t) step(c, t, gate, candidate);
+    });
     finish(c);
   }
 
  private:
-  void step(const KernelContext& c, int64_t t) {
+  template <class Gate, class Candidate>
+  void step(const KernelContext& c, int64_t t, Gate gate, Candidate candidate) {
     const int64_t d = s_.d;
     const int64_t n = steps_.active(t);
     const int64_t start = steps_.start(t);
-    const T* gates = c.in<T>(gates_) + start * 3 * d;
-    const T* before = previous_.data() + start * d;
-    T* gate_grads = gate_grads_.data() + start * 2 * d;
-    T* candidate_grads = candidate_grads_.data() + start * d;
-    for (int64_t j = 0; j < n; ++j) {
-      const T* g = gates + j * 3 * d;
-      const T* above = c.in<T>(grad_) + steps_.source(start + j) * d;
-      T* dh = dh_.data() + j * d;
-      for (int64_t k = 0; k < d; ++k) {
-        const T u = g[k];
-        const T made = g[2 * d + k];
-        const T h_grad = dh[k] + above[k];
-        const T toward = made - before[j * d + k];
-        const T share = s_.origin_mode ? T{1} - u : u;  // of the candidate
-        const T u_grad = h_grad * (s_.origin_mode ? -toward : toward);
-        gate_grads[j * 2 * d + k] = u_grad * activation_slope(s_.gate, u);
-        candidate_grads[j * d + k] = h_grad * share * activation_slope(s_.candidate, made);
-        dh[k] = h_grad * (T{1} - share);
+    const T* before = t == 0 ? first_.data() : c.in<T>(batch_hidden_) + steps_.start(t - 1) * d;
+    c.tiles().split(n, d * kGateCost, [&](int64_t begin, int64_t end) {
+      std::copy(before + begin * d, before + end * d, previous_.data() + (start + begin) * d);
+      for (int64_t j = begin; j < end; ++j) through_state(c, start + j, j, gate, candidate);
+    });
+    from_candidate_.run(n, candidate_grads_.data() + start * d, product_.data(), c.tiles());
+    c.tiles().split(n, d * kGateCost, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) through_reset(c, start + j, j, gate);
+    });
+    if (t == 0 && h0_grad_ < 0) return;
+    from_gates_.run(n, gate_grads_.data() + start * 2 * d, product_.data(), c.tiles());
+    c.tiles().split(n * d, 1, [&](int64_t begin, int64_t end) {
+      FLEET_EACH_ALONE
+      for (int64_t k = begin; k < end; ++k) {
+        dh_[static_cast<size_t>(k)] += product_[static_cast<size_t>(k)];
       }
+    });
+  }
+
+  // From the new state to update gate, candidate and the state before.
+  template <class Gate, class Candidate>
+  void through_state(const KernelContext& c, int64_t batch_row, int64_t j, Gate gate,
+                     Candidate candidate) {
+    const int64_t d = s_.d;
+    const T* g = c.in<T>(gates_) + batch_row * 3 * d;
+    const T* above = c.in<T>(grad_) + steps_.source(batch_row) * d;
+    const T* before = previous_.data() + batch_row * d;
+    T* dh = dh_.data() + j * d;
+    T* gate_grads = gate_grads_.data() + batch_row * 2 * d;
+    T* candidate_grads = candidate_grads_.data() + batch_row * d;
+    const bool origin_mode = s_.origin_mode;
+    FLEET_EACH_ALONE
+    for (int64_t k = 0; k < d; ++k) {
+      const T u = g[k];
+      const T made = g[2 * d + k];
+      const T h_grad = dh[k] + above[k];
+      const T toward = made - before[k];
+      const T share = origin_mode ? T{1} - u : u;  // of the candidate
+      const T u_grad = h_grad * (origin_mode ? -toward : toward);
+      gate_grads[k] = u_grad * gate(u);
+      candidate_grads[k] = h_grad * share * candidate(made);
+      dh[k] = h_grad * (T{1} - share);
     }
-    from_candidate_.run(n, candidate_grads, product_.data());
-    for (int64_t j = 0; j < n; ++j) {
-      const T* g = gates + j * 3 * d;
-      for (int64_t k = 0; k < d; ++k) {
-        const T reset_grad = product_[static_cast<size_t>(j * d + k)];
-        const T r = g[d + k];
-        gate_grads[j * 2 * d + d + k] =
-            reset_grad * before[j * d + k] * activation_slope(s_.gate, r);
-        dh_[static_cast<size_t>(j * d + k)] += reset_grad * r;
-      }
+  }
+
+  // From the candidate to reset gate and the state before.
+  template <class Gate>
+  void through_reset(const KernelContext& c, int64_t batch_row, int64_t j, Gate gate) {
+    const int64_t d = s_.d;
+    const T* reset = c.in<T>(gates_) + batch_row * 3 * d + d;
+    const T* reset_grad = product_.data() + j * d;
+    T* dh = dh_.data() + j * d;
+    const T* before = previous_.data() + batch_row * d;
+    T* gate_grads = gate_grads_.data() + batch_row * 2 * d;
+    FLEET_EACH_ALONE
+    for (int64_t k = 0; k < d; ++k) {
+      gate_grads[d + k] = reset_grad[k] * before[k] * gate(reset[k]);
+      dh[k] += reset_grad[k] * reset[k];
     }
-    from_gates_.run(n, gate_grads, product_.data());
-    for (int64_t k = 0; k < n * d; ++k)
-      dh_[static_cast<size_t>(k)] += product_[static_cast<size_t>(k)];
+    if (input_grad_ < 0) return;
+    T* to = c.out<T>(input_grad_) + steps_.source(batch_row) * 3 * d;
+    std::copy_n(gate_grads, 2 * d, to);
+    std::copy_n(candidate_grads_.data() + batch_row * d, d, to + 2 * d);
   }
 
   void finish(const KernelContext& c) {
@@ -230,13 +295,8 @@ class GruGrad {
     if (bias_grad_ >= 0) {
       T* to = c.out<T>(bias_grad_);
       std::fill_n(to, 3 * d, T{});
-      add_column_sums(gate_grads_.data(), s_.rows, 2 * d, to);
-      add_column_sums(candidate_grads_.data(), s_.rows, d, to + 2 * d);
-    }
-    for (int64_t row = 0; input_grad_ >= 0 && row < s_.rows; ++row) {
-      T* to = c.out<T>(input_grad_) + steps_.source(row) * 3 * d;
-      std::copy_n(gate_grads_.data() + row * 2 * d, 2 * d, to);
-      std::copy_n(candidate_grads_.data() + row * d, d, to + 2 * d);
+      add_column_sums(c.tiles(), gate_grads_.data(), s_.rows, 2 * d, to);
+      add_column_sums(c.tiles(), candidate_grads_.data(), s_.rows, d, to + 2 * d);
     }
     for (int64_t j = 0; h0_grad_ >= 0 && j < steps_.sequences(); ++j) {
       std::copy_n(dh_.data() + j * d, d, c.out<T>(h0_grad_) + steps_.sequence(j) * d);

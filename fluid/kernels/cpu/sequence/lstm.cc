@@ -72,6 +72,9 @@ struct LstmCommon {
   }
 };
 
+// Of a number of a state, all but the products: in elements of a simple loop.
+constexpr int64_t kGateCost = 28;
+
 template <class T>
 class Lstm {
  public:
@@ -91,50 +94,69 @@ class Lstm {
     from_h_.resize(4 * states);
     s_.first_state(c, steps_, s_.h0, h_.data());
     s_.first_state(c, steps_, s_.c0, c_.data());
-    product_.pack(c.in<T>(s_.weight));
-    for (int64_t t = 0; t < steps_.count(); ++t) {
-      const int64_t n = steps_.active(t);
-      const bool empty = t == 0 && s_.h0 < 0;
-      if (!empty) product_.run(n, h_.data(), from_h_.data());
-      for (int64_t j = 0; j < n; ++j) row(c, steps_.start(t) + j, j, empty);
-    }
+    product_.pack(c.in<T>(s_.weight), c.tiles());
+    for (int64_t t = 0; t < steps_.count(); ++t) step(c, t);
     for (const int out : {hidden_, cell_}) {
       if (out >= 0) c.output(out).share_lod(s_.input.tensor(c));
     }
   }
 
  private:
+  void step(const KernelContext& c, int64_t t) {
+    const int64_t n = steps_.active(t);
+    const int64_t start = steps_.start(t);
+    const bool empty = t == 0 && s_.h0 < 0;
+    if (!empty) product_.run(n, h_.data(), from_h_.data(), c.tiles());
+    c.tiles().split(n, s_.d * kGateCost, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) row(c, start + j, j, empty);
+    });
+  }
+
   void row(const KernelContext& c, int64_t batch_row, int64_t j, bool empty) {
     const int64_t d = s_.d;
     const int64_t source = steps_.source(batch_row);
     const T* x = c.in<T>(s_.input.position) + source * 4 * d;
     const T* bias = c.in<T>(s_.bias);
+    const T* product = from_h_.data() + j * 4 * d;
     T* g = c.out<T>(gates_) + batch_row * 4 * d;
-    for (int64_t k = 0; k < 4 * d; ++k) g[k] = x[k] + bias[k];
-    if (!empty) {
-      const T* product = from_h_.data() + j * 4 * d;
-      for (int64_t k = 0; k < 4 * d; ++k) g[k] += product[k];
-    }
     T* state = c_.data() + j * d;
+    if (empty) {
+      FLEET_EACH_ALONE
+      for (int64_t k = 0; k < 4 * d; ++k) g[k] = x[k] + bias[k];
+    } else {
+      FLEET_EACH_ALONE
+      for (int64_t k = 0; k < 4 * d; ++k) g[k] = x[k] + bias[k] + product[k];
+    }
     if (s_.peepholes) {
       add_product(state, s_.peephole(c, 0), g + d);
       add_product(state, s_.peephole(c, 1), g + 2 * d);
     }
     activate(s_.candidate, g, d);
-    activate(s_.gate, g + d, 2 * d);
-    for (int64_t k = 0; k < d; ++k) state[k] = g[2 * d + k] * state[k] + g[d + k] * g[k];
-    if (s_.peepholes) add_product(state, s_.peephole(c, 2), g + 3 * d);
-    activate(s_.gate, g + 3 * d, d);
+    activate(s_.gate, g + d, s_.peepholes ? 2 * d : 3 * d);
+    T* cell = c.out<T>(cell_) + source * d;
     T* active = c.out<T>(active_) + batch_row * d;
-    std::copy_n(state, d, active);
+    FLEET_EACH_ALONE
+    for (int64_t k = 0; k < d; ++k) {
+      state[k] = g[2 * d + k] * state[k] + g[d + k] * g[k];
+      cell[k] = state[k];
+      active[k] = state[k];
+    }
+    if (s_.peepholes) {
+      add_product(state, s_.peephole(c, 2), g + 3 * d);
+      activate(s_.gate, g + 3 * d, d);
+    }
     activate(s_.cell, active, d);
     T* h = h_.data() + j * d;
-    for (int64_t k = 0; k < d; ++k) h[k] = g[3 * d + k] * active[k];
-    std::copy_n(h, d, c.out<T>(hidden_) + source * d);
-    std::copy_n(state, d, c.out<T>(cell_) + source * d);
+    T* hidden = c.out<T>(hidden_) + source * d;
+    FLEET_EACH_ALONE
+    for (int64_t k = 0; k < d; ++k) {
+      h[k] = g[3 * d + k] * active[k];
+      hidden[k] = h[k];
+    }
   }
 
   void add_product(const T* state, const T* weights, T* to) const {
+    FLEET_EACH_ALONE
     for (int64_t k = 0; k < s_.d; ++k) to[k] += state[k] * weights[k];
   }
 
@@ -182,101 +204,101 @@ class LstmGrad {
     const auto states = static_cast<size_t>(steps_.sequences() * d);
     dh_.assign(states, T{});
     dc_.assign(states, T{});
-    slopes_.resize(static_cast<size_t>(5 * d));
     zeros_.assign(static_cast<size_t>(d), T{});
-    first_h_.resize(states);
     first_c_.resize(states);
+    first_h_.resize(states);
     gate_grads_.resize(static_cast<size_t>(s_.rows * 4 * d));
     previous_h_.resize(static_cast<size_t>(s_.rows * d));
+    const int64_t tile = Tiles::items(d * kGateCost);
+    const int64_t tiles = (steps_.sequences() + tile - 1) / tile;
+    sums_.assign(static_cast<size_t>(tiles * sum_count()), T{});
+    s_.first_state(c, steps_, s_.h0, first_h_.data());
     s_.first_state(c, steps_, s_.c0, first_c_.data());
-    gather_previous(c);
-    T* bias = bias_grad_ >= 0 ? c.out<T>(bias_grad_) : nullptr;
-    if (bias != nullptr) std::fill_n(bias, c.output(bias_grad_).numel(), T{});
-    to_h_.pack(c.in<T>(s_.weight));
-    for (int64_t t = steps_.count() - 1; t >= 0; --t) {
-      const int64_t n = steps_.active(t);
-      for (int64_t j = 0; j < n; ++j) row(c, t, j, bias);
-      const T* grads = gate_grads_.data() + steps_.start(t) * 4 * d;
-      to_h_.run(n, grads, dh_.data());
-    }
-    finish(c, bias);
+    to_h_.pack(c.in<T>(s_.weight), c.tiles());
+    with_slopes(s_.gate, s_.candidate, s_.cell, [&](auto... slopes) {
+      for (int64_t t = steps_.count() - 1; t >= 0; --t) step(c, t, tile, slopes...);
+    });
+    finish(c);
   }
 
  private:
-  // The state before each step, in the order of steps.
-  void gather_previous(const KernelContext& c) {
+  // Of the bias and the peepholes.
+  int64_t sum_count() const { return (s_.peepholes ? 7 : 4) * s_.d; }
+
+  template <class... Slopes>
+  void step(const KernelContext& c, int64_t t, int64_t tile, Slopes... slopes) {
     const int64_t d = s_.d;
-    if (steps_.count() == 0) return;
-    s_.first_state(c, steps_, s_.h0, first_h_.data());
-    std::copy_n(first_h_.data(), steps_.active(0) * d, previous_h_.data());
-    for (int64_t t = 1; t < steps_.count(); ++t) {
-      for (int64_t j = 0; j < steps_.active(t); ++j) {
-        const int64_t before = steps_.source(steps_.start(t - 1) + j);
-        std::copy_n(c.in<T>(hidden_) + before * d, d,
-                    previous_h_.data() + (steps_.start(t) + j) * d);
-      }
-    }
+    const int64_t n = steps_.active(t);
+    c.tiles().ranges(n, tile, [&](int64_t begin, int64_t end) {
+      T* sums = sums_.data() + begin / tile * sum_count();
+      for (int64_t j = begin; j < end; ++j) row(c, t, j, sums, slopes...);
+    });
+    if (t == 0 && h0_grad_ < 0) return;
+    to_h_.run(n, gate_grads_.data() + steps_.start(t) * 4 * d, dh_.data(), c.tiles());
   }
 
-  void row(const KernelContext& c, int64_t t, int64_t j, T* bias) {
+  template <class Gate, class Candidate, class Cell>
+  void row(const KernelContext& c, int64_t t, int64_t j, T* sums, Gate gate, Candidate candidate,
+           Cell cell) {
     const int64_t d = s_.d;
     const int64_t batch_row = steps_.start(t) + j;
     const int64_t source = steps_.source(batch_row);
     const T* g = c.in<T>(gates_) + batch_row * 4 * d;
     const T* active = c.in<T>(active_) + batch_row * d;
-    const T* state = c.in<T>(cell_) + source * d;
-    const T* before = t == 0 ? first_c_.data() + j * d
-                             : c.in<T>(cell_) + steps_.source(steps_.start(t - 1) + j) * d;
+    const int64_t previous = t == 0 ? 0 : steps_.source(steps_.start(t - 1) + j);
+    const T* before = t == 0 ? first_c_.data() + j * d : c.in<T>(cell_) + previous * d;
+    const T* before_h = t == 0 ? first_h_.data() + j * d : c.in<T>(hidden_) + previous * d;
     const T* from_above = hidden_grad_ >= 0 ? c.in<T>(hidden_grad_) + source * d : zeros_.data();
     const T* from_cell = cell_grad_ >= 0 ? c.in<T>(cell_grad_) + source * d : zeros_.data();
     const T* po = s_.peepholes ? s_.peephole(c, 2) : zeros_.data();
+    const T* dh = dh_.data() + j * d;
     T* dg = gate_grads_.data() + batch_row * 4 * d;
-    T* dh = dh_.data() + j * d;
     T* dc = dc_.data() + j * d;
-    T* slopes = slopes_.data();  // in the order of gates, then of the cell
-    activation_slopes(s_.candidate, g, d, slopes);
-    activation_slopes(s_.gate, g + d, 3 * d, slopes + d);
-    activation_slopes(s_.cell, active, d, slopes + 4 * d);
     FLEET_EACH_ALONE
     for (int64_t k = 0; k < d; ++k) {
       const T a = g[k], i = g[d + k], f = g[2 * d + k], o = g[3 * d + k];
       const T h_grad = dh[k] + from_above[k];
-      const T o_grad = h_grad * active[k] * slopes[3 * d + k];
-      const T c_grad = dc[k] + h_grad * o * slopes[4 * d + k] + from_cell[k] + o_grad * po[k];
-      dg[k] = c_grad * i * slopes[k];
-      dg[d + k] = c_grad * a * slopes[d + k];
-      dg[2 * d + k] = c_grad * before[k] * slopes[2 * d + k];
+      const T o_grad = h_grad * active[k] * gate(o);
+      const T c_grad = dc[k] + h_grad * o * cell(active[k]) + from_cell[k] + o_grad * po[k];
+      dg[k] = c_grad * i * candidate(a);
+      dg[d + k] = c_grad * a * gate(i);
+      dg[2 * d + k] = c_grad * before[k] * gate(f);
       dg[3 * d + k] = o_grad;
       dc[k] = c_grad * f;
     }
-    if (s_.peepholes) add_peepholes(c, dg, before, state, dc, bias);
+    std::copy_n(before_h, d, previous_h_.data() + batch_row * d);
+    if (input_grad_ >= 0) std::copy_n(dg, 4 * d, c.out<T>(input_grad_) + source * 4 * d);
+    FLEET_EACH_ALONE
+    for (int64_t k = 0; k < 4 * d; ++k) sums[k] += dg[k];
+    if (s_.peepholes) add_peepholes(c, dg, before, c.in<T>(cell_) + source * d, dc, sums + 4 * d);
   }
 
   // What the peepholes of a row hand to the state before it, and their own gradients.
   void add_peepholes(const KernelContext& c, const T* dg, const T* before, const T* state, T* dc,
-                     T* bias) const {
+                     T* sums) const {
     const int64_t d = s_.d;
     const T* pi = s_.peephole(c, 0);
     const T* pf = s_.peephole(c, 1);
-    for (int64_t k = 0; k < d; ++k) dc[k] += dg[d + k] * pi[k] + dg[2 * d + k] * pf[k];
-    if (bias == nullptr) return;
+    FLEET_EACH_ALONE
     for (int64_t k = 0; k < d; ++k) {
-      bias[4 * d + k] += dg[d + k] * before[k];
-      bias[5 * d + k] += dg[2 * d + k] * before[k];
-      bias[6 * d + k] += dg[3 * d + k] * state[k];
+      dc[k] += dg[d + k] * pi[k] + dg[2 * d + k] * pf[k];
+      sums[k] += dg[d + k] * before[k];
+      sums[d + k] += dg[2 * d + k] * before[k];
+      sums[2 * d + k] += dg[3 * d + k] * state[k];
     }
   }
 
-  void finish(const KernelContext& c, T* bias) {
+  void finish(const KernelContext& c) {
     const int64_t d = s_.d;
-    if (bias != nullptr) add_column_sums(gate_grads_.data(), s_.rows, 4 * d, bias);
+    if (bias_grad_ >= 0) {
+      const auto tiles = static_cast<int64_t>(sums_.size()) / sum_count();
+      T* to = c.out<T>(bias_grad_);
+      std::fill_n(to, sum_count(), T{});
+      add_column_sums(c.tiles(), sums_.data(), tiles, sum_count(), to);
+    }
     if (weight_grad_ >= 0) {
       weight_product_->run(previous_h_.data(), gate_grads_.data(), c.out<T>(weight_grad_),
                            c.scratch(), c.tiles());
-    }
-    for (int64_t row = 0; input_grad_ >= 0 && row < s_.rows; ++row) {
-      std::copy_n(gate_grads_.data() + row * 4 * d, 4 * d,
-                  c.out<T>(input_grad_) + steps_.source(row) * 4 * d);
     }
     for (int64_t j = 0; j < steps_.sequences(); ++j) {
       if (h0_grad_ >= 0) {
@@ -292,7 +314,8 @@ class LstmGrad {
   StepGemm<T> to_h_;
   std::unique_ptr<Gemm<T>> weight_product_;
   RnnSteps steps_;
-  std::vector<T> dh_, dc_, first_h_, first_c_, slopes_, zeros_, gate_grads_, previous_h_;
+  std::vector<T> dh_, dc_, first_h_, first_c_, zeros_, gate_grads_, previous_h_;
+  std::vector<T> sums_;  // gradient of the bias, by tiles
   int hidden_, cell_, gates_, active_, hidden_grad_, cell_grad_;
   int input_grad_ = -1, weight_grad_ = -1, bias_grad_ = -1, h0_grad_ = -1, c0_grad_ = -1;
 };

@@ -25,6 +25,32 @@ int64_t longest(const Offsets& offsets) {
                                           .fix = "raise the padded length, or use -1"});
 }
 
+// Calls f(sequence, first of its padded rows, their end) for all of `length` rows a sequence, in
+// tiles of as many rows each.
+template <class F>
+void split_padded(const Tiles& tiles, int64_t sequences, int64_t length, int64_t width,
+                  const F& f) {
+  tiles.split(sequences * length, width, [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t i = begin / length;
+      const int64_t stop = std::min(end, (i + 1) * length);
+      f(i, begin - i * length, stop - i * length);
+      begin = stop;
+    }
+  });
+}
+
+// The rows of sequences out of padded ones.
+template <class T>
+void copy_unpadded(const Tiles& tiles, const Offsets& offsets, int64_t length, int64_t width,
+                   const T* padded, T* rows) {
+  split_rows(tiles, offsets, width, [&](int64_t i, int64_t begin, int64_t end) {
+    const int64_t first = offsets[static_cast<size_t>(i)];
+    std::copy_n(padded + (i * length + begin - first) * width, (end - begin) * width,
+                rows + begin * width);
+  });
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_pad(PrepareContext& context) {
   const SequenceInput x(context, "X");
@@ -54,14 +80,19 @@ std::unique_ptr<Prepared> prepare_pad(PrepareContext& context) {
       sizes = c.make_dense(lengths, DType::kInt64, Shape{count}).template data<int64_t>();
     }
     const T* pads = c.in<T>(pad);
-    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-      const int64_t rows = offsets[i + 1] - offsets[i];
-      if (sizes != nullptr) sizes[i] = rows;
-      to = std::copy_n(c.in<T>(x.position) + offsets[i] * x.width, rows * x.width, to);
-      for (int64_t k = rows; k < length; ++k) {
-        for (int64_t j = 0; j < x.width; ++j) *to++ = pads[whole_row ? j : 0];
-      }
+    for (size_t i = 0; sizes != nullptr && i < static_cast<size_t>(count); ++i) {
+      sizes[i] = offsets[i + 1] - offsets[i];
     }
+    split_padded(c.tiles(), count, length, x.width, [&](int64_t i, int64_t begin, int64_t end) {
+      const int64_t first = offsets[static_cast<size_t>(i)];
+      const int64_t rows = offsets[static_cast<size_t>(i) + 1] - first;
+      const int64_t filled = std::clamp(rows, begin, end);
+      T* at = std::copy_n(c.in<T>(x.position) + (first + begin) * x.width,
+                          (filled - begin) * x.width, to + (i * length + begin) * x.width);
+      for (int64_t k = filled; k < end; ++k) {
+        for (int64_t j = 0; j < x.width; ++j) *at++ = pads[whole_row ? j : 0];
+      }
+    });
   });
 }
 
@@ -82,10 +113,7 @@ std::unique_ptr<Prepared> prepare_pad_grad(PrepareContext& context) {
     if (longest(offsets) > length || sequence_count(offsets) != rows_of_all) {
       throw_length(x.where, length, longest(offsets));
     }
-    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-      std::copy_n(c.in<T>(grad) + static_cast<int64_t>(i) * length * x.width,
-                  (offsets[i + 1] - offsets[i]) * x.width, c.out<T>(out) + offsets[i] * x.width);
-    }
+    copy_unpadded(c.tiles(), offsets, length, x.width, c.in<T>(grad), c.out<T>(out));
   });
 }
 
@@ -115,11 +143,7 @@ std::unique_ptr<Prepared> prepare_unpad(PrepareContext& context) {
     if (shape.rank() == 1) shape.push_back(1);
     const int64_t width = padded.numel(2, padded.rank());
     Tensor& rows = c.make_dense(out, dtype_of<T>(), shape);
-    T* to = rows.data<T>();
-    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-      to = std::copy_n(c.in<T>(x) + static_cast<int64_t>(i) * padded[1] * width,
-                       (offsets[i + 1] - offsets[i]) * width, to);
-    }
+    copy_unpadded(c.tiles(), offsets, padded[1], width, c.in<T>(x), rows.data<T>());
     rows.set_lod({std::move(offsets)});
   });
 }
@@ -167,9 +191,10 @@ std::unique_ptr<Prepared> prepare_mask_to(PrepareContext& context) {
     Shape shape = lengths;
     shape.push_back(length);
     To* to = c.make_dense(out, dtype_of<To>(), shape).template data<To>();
-    for (int64_t i = 0; i < n; ++i) {
-      for (int64_t k = 0; k < length; ++k) *to++ = static_cast<To>(static_cast<From>(k) < xs[i]);
-    }
+    split_padded(c.tiles(), n, length, 1, [&](int64_t i, int64_t begin, int64_t end) {
+      To* row = to + i * length;
+      for (int64_t k = begin; k < end; ++k) row[k] = static_cast<To>(static_cast<From>(k) < xs[i]);
+    });
   });
 }
 

@@ -57,7 +57,7 @@ std::unique_ptr<Prepared> prepare_pool(PrepareContext& context) {
     }
     const T* xs = rows.data<T>();
     const int64_t width = x.width;
-    for (int64_t i = 0; i < count; ++i) {
+    split_sequences(c.tiles(), offsets, width, [&](int64_t i) {
       const int64_t first = offsets[static_cast<size_t>(i)];
       const int64_t length = offsets[static_cast<size_t>(i) + 1] - first;
       const T* from = xs + first * width;
@@ -73,7 +73,7 @@ std::unique_ptr<Prepared> prepare_pool(PrepareContext& context) {
       } else {
         std::copy_n(pool == SequencePool::kFirst ? from : from + (length - 1) * width, width, to);
       }
-    }
+    });
   });
 }
 
@@ -92,26 +92,32 @@ std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
     const int64_t width = x.width;
     require_pooled(x, c.input(grad), count);
     T* outs = c.out<T>(out);
-    if (!is_sum(pool)) std::fill_n(outs, c.output(out).numel(), T{});
-    for (int64_t i = 0; i < count; ++i) {
+    split_rows(c.tiles(), offsets, width, [&](int64_t i, int64_t begin, int64_t end) {
       const int64_t first = offsets[static_cast<size_t>(i)];
-      const int64_t end = offsets[static_cast<size_t>(i) + 1];
+      const int64_t last = offsets[static_cast<size_t>(i) + 1] - 1;
       const T* from = c.in<T>(grad) + i * width;
-      if (first == end) continue;
       if (is_sum(pool)) {
-        const T factor = pool_factor<T>(pool, end - first);
-        for (int64_t row = first; row < end; ++row) {
+        const T factor = pool_factor<T>(pool, last + 1 - first);
+        for (int64_t row = begin; row < end; ++row) {
           for (int64_t k = 0; k < width; ++k) outs[row * width + k] = from[k] * factor;
         }
-      } else if (pool == SequencePool::kMax) {
-        const auto* rows = c.in<int32_t>(index) + i * width;
-        for (int64_t k = 0; k < width; ++k) outs[rows[k] * width + k] = from[k];
-      } else {
-        std::copy_n(from, width, outs + (pool == SequencePool::kFirst ? first : end - 1) * width);
+        return;
       }
-    }
+      std::fill(outs + begin * width, outs + end * width, T{});
+      const auto* rows = pool == SequencePool::kMax ? c.in<int32_t>(index) + i * width : nullptr;
+      const int64_t picked = pool == SequencePool::kFirst ? first : last;
+      if (rows != nullptr) {
+        for (int64_t k = 0; k < width; ++k) {
+          if (rows[k] >= begin && rows[k] < end) outs[rows[k] * width + k] = from[k];
+        }
+      } else if (picked >= begin && picked < end) {
+        std::copy_n(from, width, outs + picked * width);
+      }
+    });
   });
 }
+
+constexpr int64_t kExponential = 16;  // in elements of a simple loop
 
 template <class T>
 std::unique_ptr<Prepared> prepare_softmax(PrepareContext& context) {
@@ -123,15 +129,15 @@ std::unique_ptr<Prepared> prepare_softmax(PrepareContext& context) {
     const Offsets& offsets = x.offsets(c);
     const T* xs = c.in<T>(x.position);
     T* outs = c.out<T>(out);
-    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-      const int64_t first = offsets[i];
-      const int64_t end = offsets[i + 1];
-      if (first == end) continue;
+    split_sequences(c.tiles(), offsets, kExponential, [&](int64_t i) {
+      const int64_t first = offsets[static_cast<size_t>(i)];
+      const int64_t end = offsets[static_cast<size_t>(i) + 1];
+      if (first == end) return;
       const T largest = *std::max_element(xs + first, xs + end);
       T sum{};
       for (int64_t k = first; k < end; ++k) sum += outs[k] = std::exp(xs[k] - largest);
       for (int64_t k = first; k < end; ++k) outs[k] /= sum;
-    }
+    });
     c.output(out).share_lod(x.tensor(c));
   });
 }
@@ -152,13 +158,13 @@ std::unique_ptr<Prepared> prepare_softmax_grad(PrepareContext& context) {
     const T* outs = c.in<T>(out);
     const T* grads = c.in<T>(grad);
     T* x_grads = c.out<T>(x_grad);
-    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+    split_sequences(c.tiles(), offsets, 4, [&](int64_t i) {
+      const int64_t first = offsets[static_cast<size_t>(i)];
+      const int64_t end = offsets[static_cast<size_t>(i) + 1];
       T dot{};
-      for (int64_t k = offsets[i]; k < offsets[i + 1]; ++k) dot += outs[k] * grads[k];
-      for (int64_t k = offsets[i]; k < offsets[i + 1]; ++k) {
-        x_grads[k] = outs[k] * (grads[k] - dot);
-      }
-    }
+      for (int64_t k = first; k < end; ++k) dot += outs[k] * grads[k];
+      for (int64_t k = first; k < end; ++k) x_grads[k] = outs[k] * (grads[k] - dot);
+    });
   });
 }
 

@@ -35,8 +35,6 @@ void RnnSteps::reset(const Offsets& offsets, bool reverse) {
 
 namespace {
 
-constexpr int64_t kPanel = 32;  // columns
-
 void multiply(const GemmArgs<float>& args) {
   isa_loops().gemm_f32(args);
 }
@@ -47,35 +45,40 @@ void multiply(const GemmArgs<double>& args) {
 }  // namespace
 
 template <class T>
-void StepGemm<T>::pack(const T* b) {
-  const auto size = static_cast<size_t>(n_ * k_);
-  if (transpose_b_) {
-    transposed_.resize(size);
-    transpose(b, n_, k_, transposed_.data());
-    b = transposed_.data();
-  }
-  panels_.resize(size);
-  T* to = panels_.data();
-  for (int64_t j = 0; j < n_; j += kPanel) {
-    const int64_t columns = std::min(kPanel, n_ - j);
-    for (int64_t p = 0; p < k_; ++p, to += columns) std::copy_n(b + p * n_ + j, columns, to);
-  }
+void StepGemm<T>::pack(const T* b, const Tiles& tiles) {
+  const int64_t width = isa_loops().panel_columns<T>();
+  panels_.resize(static_cast<size_t>(n_ * k_));
+  tiles.split((n_ + width - 1) / width, width * k_, [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin * width; j < std::min(end * width, n_); j += width) {
+      const int64_t columns = std::min(width, n_ - j);
+      T* to = panels_.data() + j * k_;
+      if (transpose_b_) {
+        transpose(b + j * k_, columns, k_, to);
+        continue;
+      }
+      for (int64_t p = 0; p < k_; ++p, to += columns) std::copy_n(b + p * n_ + j, columns, to);
+    }
+  });
 }
 
 template <class T>
-void StepGemm<T>::run(int64_t m, const T* a, T* c) const {
-  for (int64_t j = 0; j < n_; j += kPanel) {
-    const int64_t columns = std::min(kPanel, n_ - j);
-    multiply(GemmArgs<T>{.m = m,
-                         .n = columns,
-                         .k = k_,
-                         .a = a,
-                         .lda = k_,
-                         .b = panels_.data() + j * k_,
-                         .ldb = columns,
-                         .c = c + j,
-                         .ldc = n_});
-  }
+void StepGemm<T>::run(int64_t m, const T* a, T* c, const Tiles& tiles) const {
+  const int64_t width = isa_loops().panel_columns<T>();
+  const int64_t cost = m * k_ * width / kProducts;
+  tiles.split((n_ + width - 1) / width, cost, [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin * width; j < std::min(end * width, n_); j += width) {
+      const int64_t columns = std::min(width, n_ - j);
+      multiply(GemmArgs<T>{.m = m,
+                           .n = columns,
+                           .k = k_,
+                           .a = a,
+                           .lda = k_,
+                           .b = panels_.data() + j * k_,
+                           .ldb = columns,
+                           .c = c + j,
+                           .ldc = n_});
+    }
+  });
 }
 
 template class StepGemm<float>;

@@ -2,10 +2,12 @@
 // each step is one matrix product over the sequences that still go on (the first so many of them).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/cpu/math/gemm.h"
 #include "fluid/kernels/cpu/sequence/sequences.h"
 
@@ -45,16 +47,15 @@ class StepGemm {
  public:
   StepGemm(int64_t n, int64_t k, bool transpose_b) : n_(n), k_(k), transpose_b_(transpose_b) {}
 
-  void pack(const T* b);
+  void pack(const T* b, const Tiles& tiles);
   // c[m, n] = a[m, k] * op(B) as it was packed.
-  void run(int64_t m, const T* a, T* c) const;
+  void run(int64_t m, const T* a, T* c, const Tiles& tiles) const;
 
  private:
   int64_t n_;
   int64_t k_;
   bool transpose_b_;
   std::vector<T> panels_;
-  std::vector<T> transposed_;
 };
 
 enum class RnnActivation { kIdentity, kSigmoid, kTanh, kRelu };
@@ -80,30 +81,45 @@ T activation_slope(RnnActivation kind, T y) {
   }
 }
 
-// The same of n elements.
-template <class T>
-void activation_slopes(RnnActivation kind, const T* y, int64_t n, T* slopes) {
-  const auto each = [&]<RnnActivation Kind>() {
-    for (int64_t i = 0; i < n; ++i) slopes[i] = activation_slope(Kind, y[i]);
-  };
-  switch (kind) {
-    case RnnActivation::kSigmoid:
-      return each.template operator()<RnnActivation::kSigmoid>();
-    case RnnActivation::kTanh:
-      return each.template operator()<RnnActivation::kTanh>();
-    case RnnActivation::kRelu:
-      return each.template operator()<RnnActivation::kRelu>();
-    default:
-      return each.template operator()<RnnActivation::kIdentity>();
+// The same as a function of y alone, of an activation that is a constant or not.
+template <RnnActivation kind>
+struct KnownSlope {
+  template <class T>
+  T operator()(T y) const {
+    return activation_slope(kind, y);
+  }
+};
+struct AnySlope {
+  RnnActivation kind;
+  template <class T>
+  T operator()(T y) const {
+    return activation_slope(kind, y);
+  }
+};
+
+// Calls f with the slopes of gates, of candidates and of cells: the usual ones are constants.
+template <class F>
+void with_slopes(RnnActivation gate, RnnActivation candidate, RnnActivation cell, const F& f) {
+  constexpr auto kSigmoid = RnnActivation::kSigmoid;
+  constexpr auto kTanh = RnnActivation::kTanh;
+  if (gate == kSigmoid && candidate == kTanh && cell == kTanh) {
+    f(KnownSlope<kSigmoid>(), KnownSlope<kTanh>(), KnownSlope<kTanh>());
+  } else {
+    f(AnySlope{gate}, AnySlope{candidate}, AnySlope{cell});
   }
 }
 
 // to[column] += the sum over rows of from[row, column].
 template <class T>
-void add_column_sums(const T* from, int64_t rows, int64_t columns, T* to) {
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t k = 0; k < columns; ++k) to[k] += from[row * columns + k];
-  }
+void add_column_sums(const Tiles& tiles, const T* from, int64_t rows, int64_t columns, T* to) {
+  constexpr int64_t kColumns = 64;  // whole cache lines
+  tiles.split((columns + kColumns - 1) / kColumns, rows * kColumns, [&](int64_t i, int64_t last) {
+    const int64_t begin = i * kColumns;
+    const int64_t end = std::min(last * kColumns, columns);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t k = begin; k < end; ++k) to[k] += from[row * columns + k];
+    }
+  });
 }
 
 // A kernel that is a class made from the context, with state that cannot be copied.

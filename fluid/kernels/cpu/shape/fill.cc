@@ -1,15 +1,14 @@
 // Constants, scaling, copies and casts.
 #include "fluid/ops/shape/fill.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/strings.h"
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/half/convert.h"
 #include "fluid/kernels/half/widened.h"
 #include "fluid/kernels/shape/constant.h"
@@ -30,8 +29,7 @@ std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {
   const int given = optional_scalar_input<T>(context, "ValueTensor");
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    T* outs = c.out<T>(out);
-    std::fill(outs, outs + n, given >= 0 ? *c.in<T>(given) : constant);
+    fill_in_tiles(c.tiles(), c.out<T>(out), n, given >= 0 ? *c.in<T>(given) : constant);
   });
 }
 
@@ -44,7 +42,7 @@ std::unique_ptr<Prepared> prepare_fill_like_batch(PrepareContext& context) {
         const T value = constant_of<T>(context, attrs.value, attrs.str_value);
         prepared = make_prepared([value, fill = batch_fill_of(context)](const KernelContext& c) {
           Tensor& tensor = fill.output(c);
-          std::fill(tensor.data<T>(), tensor.data<T>() + tensor.numel(), value);
+          fill_in_tiles(c.tiles(), tensor.data<T>(), tensor.numel(), value);
         });
       });
   return prepared;
@@ -82,7 +80,9 @@ std::unique_ptr<Prepared> prepare_range(PrepareContext& context) {
     const T distance = *c.in<T>(step);
     const int64_t n = range_length(first, *c.in<T>(end), distance);
     T* outs = c.make_dense(out, dtype_of<T>(), Shape{n}).template data<T>();
-    for (int64_t i = 0; i < n; ++i) outs[i] = first + static_cast<T>(i) * distance;
+    c.tiles().split(n, 1, [=](int64_t from, int64_t to) {
+      for (int64_t i = from; i < to; ++i) outs[i] = first + static_cast<T>(i) * distance;
+    });
   });
 }
 
@@ -91,7 +91,7 @@ std::unique_ptr<Prepared> prepare_zeros_like(PrepareContext& context) {
   const int out = context.set_output("Out", x.shape, x.dtype);
   return make_prepared([=](const KernelContext& c) {
     Tensor& tensor = c.output(out);
-    if (tensor.bytes() != 0) std::memset(tensor.raw(), 0, tensor.bytes());
+    zero_in_tiles(c.tiles(), tensor.raw(), tensor.bytes());
   });
 }
 
@@ -101,7 +101,7 @@ std::unique_ptr<Prepared> prepare_fake_init(PrepareContext& context) {
   const int out = context.set_output("Out", shape, DType::kFloat32);
   return make_prepared([=](const KernelContext& c) {
     Tensor& tensor = c.output(out);
-    if (tensor.bytes() != 0) std::memset(tensor.raw(), 0, tensor.bytes());
+    zero_in_tiles(c.tiles(), tensor.raw(), tensor.bytes());
   });
 }
 
@@ -110,7 +110,7 @@ template <class T>
 std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
   const auto attrs = context.attrs<ScaleAttrs>();
   const Shape shape = context.in("X").shape;
-  const auto n = static_cast<size_t>(shape.numel());
+  const int64_t n = shape.numel();
   const int x = context.input("X");
   const int factor = optional_scalar_input<T>(context, "ScaleTensor");
   const int out = context.set_output("Out", shape, dtype_of<T>());
@@ -119,11 +119,14 @@ std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
     const T* xs = c.in<T>(x);
     T* outs = c.out<T>(out);
     const T scale = factor >= 0 ? *c.in<T>(factor) : static_cast<T>(attrs.scale);
-    if (attrs.bias_after_scale) {
-      for (size_t i = 0; i < n; ++i) outs[i] = xs[i] * scale + bias;
-    } else {
-      for (size_t i = 0; i < n; ++i) outs[i] = (xs[i] + bias) * scale;
-    }
+    const bool bias_after_scale = attrs.bias_after_scale;
+    c.tiles().split(n, 1, [=](int64_t begin, int64_t end) {
+      if (bias_after_scale) {
+        for (int64_t i = begin; i < end; ++i) outs[i] = xs[i] * scale + bias;
+      } else {
+        for (int64_t i = begin; i < end; ++i) outs[i] = (xs[i] + bias) * scale;
+      }
+    });
   });
 }
 
@@ -141,7 +144,7 @@ template <class T>
 std::unique_ptr<Prepared> prepare_clip(PrepareContext& context) {
   const auto attrs = context.attrs<ClipAttrs>();
   const Shape shape = context.in("X").shape;
-  const auto n = static_cast<size_t>(shape.numel());
+  const int64_t n = shape.numel();
   const int x = context.input("X");
   const int min = optional_scalar_input<T>(context, "Min");
   const int max = optional_scalar_input<T>(context, "Max");
@@ -151,7 +154,11 @@ std::unique_ptr<Prepared> prepare_clip(PrepareContext& context) {
     const T high = max >= 0 ? *c.in<T>(max) : static_cast<T>(attrs.max);
     const T* xs = c.in<T>(x);
     T* outs = c.out<T>(out);
-    for (size_t i = 0; i < n; ++i) outs[i] = xs[i] < low ? low : xs[i] > high ? high : xs[i];
+    c.tiles().split(n, 1, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        outs[i] = xs[i] < low ? low : xs[i] > high ? high : xs[i];
+      }
+    });
   });
 }
 
@@ -159,7 +166,7 @@ template <class T>
 std::unique_ptr<Prepared> prepare_clip_grad(PrepareContext& context) {
   const auto attrs = context.attrs<ClipAttrs>();
   const Shape shape = context.in("X").shape;
-  const auto n = static_cast<size_t>(shape.numel());
+  const int64_t n = shape.numel();
   const int x = context.input("X");
   const int grad = context.input("Out@GRAD");
   const int min = optional_scalar_input<T>(context, "Min");
@@ -171,7 +178,11 @@ std::unique_ptr<Prepared> prepare_clip_grad(PrepareContext& context) {
     const T* xs = c.in<T>(x);
     const T* grads = c.in<T>(grad);
     T* outs = c.out<T>(out);
-    for (size_t i = 0; i < n; ++i) outs[i] = xs[i] > low && xs[i] < high ? grads[i] : T{};
+    c.tiles().split(n, 1, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        outs[i] = xs[i] > low && xs[i] < high ? grads[i] : T{};
+      }
+    });
   });
 }
 
@@ -179,7 +190,7 @@ template <class T>
 std::unique_ptr<Prepared> prepare_clip_by_norm(PrepareContext& context) {
   const T max_norm = static_cast<T>(context.attrs<ClipByNormAttrs>().max_norm);
   const Shape shape = context.in("X").shape;
-  const auto n = static_cast<size_t>(shape.numel());
+  const int64_t n = shape.numel();
   const int64_t rows = shape.rank() == 0 ? 1 : shape[0];
   const int64_t length = rows == 0 ? 0 : shape.numel() / rows;
   const int sums = context.input("SquaredRowSums");
@@ -189,10 +200,12 @@ std::unique_ptr<Prepared> prepare_clip_by_norm(PrepareContext& context) {
     const T* xs = c.in<T>(x);
     T* outs = c.out<T>(out);
     const double square = sums >= 0 ? sum_rows(c.in<double>(sums), c.input(sums).numel())
-                                    : squared_sum(xs, rows, length);
+                                    : squared_sum(c.tiles(), xs, rows, length);
     const T norm = static_cast<T>(std::sqrt(square));
     const T factor = norm > max_norm ? max_norm / norm : T{1};
-    for (size_t i = 0; i < n; ++i) outs[i] = xs[i] * factor;
+    c.tiles().split(n, 1, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) outs[i] = xs[i] * factor;
+    });
   });
 }
 
@@ -200,20 +213,23 @@ std::unique_ptr<Prepared> prepare_assign(PrepareContext& context) {
   const ValueSpec& spec = context.in("X");
   const int x = context.input("X");
   const int out = context.set_output("Out", spec.shape, spec.dtype);
-  return make_prepared([=](const KernelContext& c) { c.output(out).copy_from(c.input(x)); });
+  return make_prepared(
+      [=](const KernelContext& c) { copy_elements(c.tiles(), c.input(x), c.output(out)); });
 }
 
 template <class From, class To>
 std::unique_ptr<Prepared> prepare_cast_to(PrepareContext& context) {
   const Shape shape = context.in("X").shape;
-  const auto n = static_cast<size_t>(shape.numel());
+  const int64_t n = shape.numel();
   const int x = context.input("X");
   const int out = context.set_output("Out", shape, dtype_of<To>());
   return make_prepared([=](const KernelContext& c) {
     const From* xs = c.in<From>(x);
     To* outs = c.out<To>(out);
-    // An int8 is a number here. NOLINTNEXTLINE(bugprone-signed-char-misuse)
-    for (size_t i = 0; i < n; ++i) outs[i] = static_cast<To>(xs[i]);
+    c.tiles().split(n, 1, [=](int64_t begin, int64_t end) {
+      // An int8 is a number here. NOLINTNEXTLINE(bugprone-signed-char-misuse)
+      for (int64_t i = begin; i < end; ++i) outs[i] = static_cast<To>(xs[i]);
+    });
   });
 }
 
@@ -225,8 +241,10 @@ std::unique_ptr<Prepared> prepare_cast_to_half(PrepareContext& context, DType ha
   return make_prepared([=, wide = Tensor(DType::kFloat32, shape)](const KernelContext& c) mutable {
     const From* xs = c.in<From>(x);
     auto* floats = wide.data<float>();
-    for (int64_t i = 0; i < wide.numel(); ++i) floats[i] = static_cast<float>(xs[i]);
-    convert_half(wide, c.output(out), nullptr);
+    c.tiles().split(wide.numel(), 1, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) floats[i] = static_cast<float>(xs[i]);
+    });
+    convert_half(wide, c.output(out), nullptr, c.tiles());
   });
 }
 

@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "fluid/kernels/cpu/column_tiles.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/shape/strided.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
+#include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/shape/expansion.h"
 #include "fluid/kernels/shape/row_ops.h"
 
@@ -23,8 +25,8 @@ std::unique_ptr<Prepared> prepare_expand_grad(PrepareContext& context) {
   const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
   return make_prepared([=, walk = e.back, n = shape.numel()](const KernelContext& c) {
     T* outs = c.out<T>(out);
-    std::fill(outs, outs + n, T{});
-    strided_add(walk, c.in<T>(grad), outs);
+    fill_in_tiles(c.tiles(), outs, n, T{});
+    strided_add(c.tiles(), walk, c.in<T>(grad), outs);
   });
 }
 
@@ -43,10 +45,12 @@ std::unique_ptr<Prepared> prepare_gather(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) {
     const std::byte* from = c.input(g.from).raw();
     std::byte* to = c.output(g.out).raw();
-    for (int64_t i = 0; i < g.index.count; ++i) {
-      const auto row = static_cast<size_t>(checked_row(g.index(c, i), g.rows, "gather"));
-      if (bytes != 0) std::memcpy(to + static_cast<size_t>(i) * bytes, from + row * bytes, bytes);
-    }
+    c.tiles().split(g.index.count, g.width, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const auto row = static_cast<size_t>(checked_row(g.index(c, i), g.rows, "gather"));
+        if (bytes != 0) std::memcpy(to + static_cast<size_t>(i) * bytes, from + row * bytes, bytes);
+      }
+    });
   });
 }
 
@@ -56,13 +60,15 @@ std::unique_ptr<Prepared> prepare_gather_grad(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) {
     const T* grads = c.in<T>(g.from);
     T* outs = c.out<T>(g.out);
-    std::fill(outs, outs + g.rows * g.width, T{});
-    for (int64_t i = 0; i < g.index.count; ++i) {
-      T* to = outs + checked_row(g.index(c, i), g.rows, "gather_grad") * g.width;
-      const T* from = grads + i * g.width;
-      if (g.overwrite) std::fill(to, to + g.width, T{});
-      for (int64_t j = 0; j < g.width; ++j) to[j] += from[j];
-    }
+    fill_in_tiles(c.tiles(), outs, g.rows * g.width, T{});
+    split_columns(c.tiles(), g.index.count, g.width, [&](int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < g.index.count; ++i) {
+        T* to = outs + checked_row(g.index(c, i), g.rows, "gather_grad") * g.width;
+        const T* from = grads + i * g.width;
+        if (g.overwrite) std::fill(to + begin, to + end, T{});
+        for (int64_t j = begin; j < end; ++j) to[j] += from[j];
+      }
+    });
   });
 }
 
@@ -71,16 +77,19 @@ std::unique_ptr<Prepared> prepare_scatter(PrepareContext& context) {
   const ScatterRows s = scatter_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     T* outs = c.out<T>(s.out);
-    if (c.output(s.out).raw() != c.input(s.x).raw()) c.output(s.out).copy_from(c.input(s.x));
-    for (int64_t i = 0; i < s.index.count; ++i) {
-      T* to = outs + checked_row(s.index(c, i), s.rows, "scatter") * s.width;
-      std::fill(to, to + s.width, T{});
-    }
-    const T* from = c.in<T>(s.updates);
-    for (int64_t i = 0; i < s.index.count; ++i, from += s.width) {
-      T* to = outs + s.index(c, i) * s.width;
-      for (int64_t j = 0; j < s.width; ++j) to[j] = s.overwrite ? from[j] : to[j] + from[j];
-    }
+    copy_elements(c.tiles(), c.input(s.x), c.output(s.out));
+    const T* updates = c.in<T>(s.updates);
+    split_columns(c.tiles(), s.index.count, s.width, [&](int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < s.index.count; ++i) {
+        T* to = outs + checked_row(s.index(c, i), s.rows, "scatter") * s.width;
+        std::fill(to + begin, to + end, T{});
+      }
+      for (int64_t i = 0; i < s.index.count; ++i) {
+        T* to = outs + s.index(c, i) * s.width;
+        const T* from = updates + i * s.width;
+        for (int64_t j = begin; j < end; ++j) to[j] = s.overwrite ? from[j] : to[j] + from[j];
+      }
+    });
   });
 }
 
@@ -94,18 +103,22 @@ std::unique_ptr<Prepared> prepare_scatter_grad(PrepareContext& context) {
     for (int64_t i = 0; i < s.index.count; ++i) {
       last[static_cast<size_t>(checked_row(s.index(c, i), s.rows, "scatter_grad"))] = i;
     }
-    if (s.x_grad >= 0) c.output(s.x_grad).copy_from(c.input(s.grad));
-    for (int64_t i = 0; i < s.index.count; ++i) {
+    if (s.x_grad >= 0) copy_elements(c.tiles(), c.input(s.grad), c.output(s.x_grad));
+    const auto pass_on = [&](int64_t i) {
       const int64_t row = s.index(c, i);
-      if (s.x_grad >= 0 && !s.keeps_named_rows) {
+      const bool is_last = last[static_cast<size_t>(row)] == i;
+      if (s.x_grad >= 0 && !s.keeps_named_rows && is_last) {
         T* to = c.out<T>(s.x_grad) + row * s.width;
         std::fill(to, to + s.width, T{});
       }
-      if (s.update_grad < 0) continue;
+      if (s.update_grad < 0) return;
       T* to = c.out<T>(s.update_grad) + i * s.width;
-      const bool counts = !s.last_only || last[static_cast<size_t>(row)] == i;
+      const bool counts = !s.last_only || is_last;
       for (int64_t j = 0; j < s.width; ++j) to[j] = counts ? grads[row * s.width + j] : T{};
-    }
+    };
+    c.tiles().split(s.index.count, s.width, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) pass_on(i);
+    });
   });
 }
 

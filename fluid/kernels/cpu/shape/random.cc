@@ -53,12 +53,16 @@ Stream stream_of(const PrepareContext& context, int32_t seed) {
   return stream;
 }
 
-// Values on the diagonal, as initialisers of recurrent weights want them.
+// Of a number that is drawn alone, in elements of a simple loop.
+constexpr int64_t kOneByOne = 50;
+
+// Values on the diagonal among elements begin to end - 1, as initialisers of recurrent weights want
+// them.
 template <class T>
-void set_diagonal(const UniformRandomAttrs& attrs, T* out, int64_t n) {
+void set_diagonal(const UniformRandomAttrs& attrs, T* out, int64_t begin, int64_t end) {
   for (int64_t i = 0; i < attrs.diag_num; ++i) {
     const int64_t at = i * attrs.diag_step + i;
-    if (at < n) out[at] = static_cast<T>(attrs.diag_val);
+    if (at >= begin && at < end) out[at] = static_cast<T>(attrs.diag_val);
   }
 }
 
@@ -70,53 +74,64 @@ struct Draw {
   uint64_t index(int64_t i) const { return stream.index(i); }
 };
 
-// fill(draw, outs, n) fills output Out, whose shape the attributes have.
+// fill(draw, outs, begin, end) fills elements begin to end - 1 of output Out, whose shape the
+// attributes have; an element costs as much as `cost` of a simple loop.
 template <class T, class Attrs, class Fill>
-std::unique_ptr<Prepared> prepare_draw(PrepareContext& context, const Attrs& attrs, Fill fill) {
+std::unique_ptr<Prepared> prepare_draw(PrepareContext& context, const Attrs& attrs, int64_t cost,
+                                       Fill fill) {
   const Shape shape(attrs.shape);
   context.require(shape.known(), "Out", "dimensions >= 0", shape.to_string());
   const int64_t n = shape.numel();
   const Stream stream = stream_of(context, attrs.seed);
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    fill(Draw{stream, stream.key, stream.at(c)}, c.out<T>(out), n);
+    const Draw draw{stream, stream.key, stream.at(c)};
+    T* outs = c.out<T>(out);
+    c.tiles().split(n, cost, [&](int64_t begin, int64_t end) { fill(draw, outs, begin, end); });
   });
 }
 
 // Uniform in [0, 1).
-void fill_unit(const Draw& draw, float* outs, int64_t n) {
+void fill_unit(const Draw& draw, float* outs, int64_t begin, int64_t end) {
   // Elements of a row follow each other in the origin, and where it is whole, all do.
-  const auto row = draw.stream.row_stride == 1 ? n : static_cast<int64_t>(draw.stream.row);
-  for (int64_t i = 0; i < n; i += row) {
-    const auto count = static_cast<size_t>(std::min(row, n - i));
+  const auto row = draw.stream.row_stride == 1 ? end : static_cast<int64_t>(draw.stream.row);
+  for (int64_t i = begin; i < end;) {
+    const int64_t next = std::min(end, (i / row + 1) * row);
+    const auto count = static_cast<size_t>(next - i);
     uniform_floats(draw.key, draw.index(i), draw.word, std::span(outs + i, count));
+    i = next;
   }
 }
-void fill_unit(const Draw& draw, double* outs, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) outs[i] = uniform_double(draw.key, draw.index(i), draw.word);
+void fill_unit(const Draw& draw, double* outs, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    outs[i] = uniform_double(draw.key, draw.index(i), draw.word);
+  }
 }
 
 template <class T>
 std::unique_ptr<Prepared> prepare_uniform(PrepareContext& context) {
   const auto attrs = context.attrs<UniformRandomAttrs>();
-  return prepare_draw<T>(context, attrs, [attrs](const Draw& draw, T* outs, int64_t n) {
-    const T low = static_cast<T>(attrs.min);
-    const T width = static_cast<T>(attrs.max) - low;
-    fill_unit(draw, outs, n);
-    for (int64_t i = 0; i < n; ++i) outs[i] = low + width * outs[i];
-    set_diagonal(attrs, outs, n);
-  });
+  const int64_t cost = sizeof(T) == sizeof(float) ? 4 : kOneByOne;
+  return prepare_draw<T>(context, attrs, cost,
+                         [attrs](const Draw& draw, T* outs, int64_t begin, int64_t end) {
+                           const T low = static_cast<T>(attrs.min);
+                           const T width = static_cast<T>(attrs.max) - low;
+                           fill_unit(draw, outs, begin, end);
+                           for (int64_t i = begin; i < end; ++i) outs[i] = low + width * outs[i];
+                           set_diagonal(attrs, outs, begin, end);
+                         });
 }
 
 template <class T>
 std::unique_ptr<Prepared> prepare_gaussian(PrepareContext& context) {
   const auto attrs = context.attrs<GaussianRandomAttrs>();
-  return prepare_draw<T>(context, attrs, [attrs](const Draw& draw, T* outs, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
+  const auto fill = [attrs](const Draw& draw, T* outs, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
       outs[i] = static_cast<T>(attrs.mean + static_cast<double>(attrs.std) *
                                                 normal_double(draw.key, draw.index(i), draw.word));
     }
-  });
+  };
+  return prepare_draw<T>(context, attrs, kOneByOne, fill);
 }
 
 // The standard normal quantile: Wichura's algorithm AS 241 (PPND16), Applied Statistics 37, 1988;
@@ -166,14 +181,15 @@ double normal_quantile(double p) {
 template <class T>
 std::unique_ptr<Prepared> prepare_truncated(PrepareContext& context) {
   const auto attrs = context.attrs<TruncatedGaussianRandomAttrs>();
-  return prepare_draw<T>(context, attrs, [attrs](const Draw& draw, T* outs, int64_t n) {
+  const auto fill = [attrs](const Draw& draw, T* outs, int64_t begin, int64_t end) {
     constexpr double kTail = 0.022750131948179209;  // of the normal distribution below -2
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = begin; i < end; ++i) {
       const double p =
           kTail + (1.0 - 2.0 * kTail) * uniform_double(draw.key, draw.index(i), draw.word);
       outs[i] = static_cast<T>(attrs.mean + static_cast<double>(attrs.std) * normal_quantile(p));
     }
-  });
+  };
+  return prepare_draw<T>(context, attrs, kOneByOne, fill);
 }
 
 template <class T>

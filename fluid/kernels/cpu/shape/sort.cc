@@ -1,15 +1,25 @@
 // Ops along one axis that look for positions or go from element to element.
 #include <algorithm>
+#include <bit>
 #include <numeric>
-#include <vector>
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
+#include "fluid/kernels/cpu/tile_copy.h"
+#include "fluid/kernels/cpu/tile_scratch.h"
 #include "fluid/kernels/shape/axis_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {
+
+// Calls f(line) for each line, in tiles; `cost` is that of an element.
+template <class F>
+void each_line(const KernelContext& c, const AxisView& view, int64_t cost, const F& f) {
+  c.tiles().split(view.lines(), view.n * cost, [&](int64_t begin, int64_t end) {
+    for (int64_t line = begin; line < end; ++line) f(line);
+  });
+}
 
 template <class T>
 std::unique_ptr<Prepared> prepare_cumsum(PrepareContext& context) {
@@ -18,7 +28,7 @@ std::unique_ptr<Prepared> prepare_cumsum(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) {
     const T* xs = c.in<T>(s.x);
     T* outs = c.out<T>(s.out);
-    for (int64_t line = 0; line < view.lines(); ++line) {
+    each_line(c, view, 4, [&](int64_t line) {
       const int64_t start = view.start(line);
       T sum{};
       for (int64_t j = 0; j < view.n; ++j) {
@@ -27,14 +37,14 @@ std::unique_ptr<Prepared> prepare_cumsum(PrepareContext& context) {
         outs[at] = s.exclusive ? sum : sum + value;
         sum += value;
       }
-    }
+    });
   });
 }
 
 template <class X, class Out>
-void write_one_hot(const X* xs, const OneHotRows& rows, Out* outs) {
-  std::fill(outs, outs + rows.count * rows.depth, Out{});
-  for (int64_t i = 0; i < rows.count; ++i) {
+void write_one_hot(const X* xs, const OneHotRows& rows, Out* outs, int64_t begin, int64_t end) {
+  std::fill(outs + begin * rows.depth, outs + end * rows.depth, Out{});
+  for (int64_t i = begin; i < end; ++i) {
     const auto at = static_cast<int64_t>(xs[i]);
     if (at >= 0 && at < rows.depth) {
       outs[i * rows.depth + at] = Out{1};
@@ -55,7 +65,9 @@ std::unique_ptr<Prepared> prepare_one_hot(PrepareContext& context) {
   for_types<float, double, int32_t, int64_t>([&]<class Out>(std::type_identity<Out>) {
     if (rows.dtype != dtype_of<Out>()) return;
     prepared = make_prepared([=](const KernelContext& c) {
-      write_one_hot(c.in<X>(rows.x), rows, c.out<Out>(rows.out));
+      c.tiles().split(rows.count, rows.depth, [&](int64_t begin, int64_t end) {
+        write_one_hot(c.in<X>(rows.x), rows, c.out<Out>(rows.out), begin, end);
+      });
     });
   });
   return prepared;
@@ -67,7 +79,7 @@ std::unique_ptr<Prepared> prepare_arg(PrepareContext& context) {
   const AxisView view = e.lines;
   return make_prepared([=](const KernelContext& c) {
     const T* xs = c.in<T>(e.x);
-    for (int64_t line = 0; line < view.lines(); ++line) {
+    each_line(c, view, 2, [&](int64_t line) {
       const T* values = xs + view.start(line);
       int64_t best = 0;
       for (int64_t j = 1; j < view.n; ++j) {
@@ -80,7 +92,7 @@ std::unique_ptr<Prepared> prepare_arg(PrepareContext& context) {
       } else {
         c.out<int32_t>(e.out)[line] = static_cast<int32_t>(best);
       }
-    }
+    });
   });
 }
 
@@ -89,25 +101,26 @@ template <class T>
 std::unique_ptr<Prepared> prepare_argsort(PrepareContext& context) {
   const SortedLines s = sorted_lines_of(context, dtype_of<T>());
   const AxisView view = s.lines;
-  std::vector<int64_t> order(static_cast<size_t>(view.n));
-  return make_prepared([=](const KernelContext& c) mutable {
+  const int64_t cost = 8 * std::bit_width(static_cast<uint64_t>(view.n));
+  return make_prepared([=](const KernelContext& c) {
     const T* xs = c.in<T>(s.x);
-    for (int64_t line = 0; line < view.lines(); ++line) {
+    each_line(c, view, cost, [&](int64_t line) {
       const int64_t start = view.start(line);
-      std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+      auto* const order = tile_scratch<int64_t>(view.n);
+      std::iota(order, order + view.n, 0);
+      std::stable_sort(order, order + view.n, [&](int64_t i, int64_t j) {
         const T a = xs[start + i * view.inner];
         const T b = xs[start + j * view.inner];
         if (a != a || b != b) return a == a;
         return s.descending ? a > b : a < b;
       });
       for (int64_t j = 0; j < view.n; ++j) {
-        const int64_t from = order[static_cast<size_t>(j)];
+        const int64_t from = order[j];
         const int64_t at = start + j * view.inner;
         if (s.out >= 0) c.out<T>(s.out)[at] = xs[start + from * view.inner];
         if (s.indices >= 0) c.out<int64_t>(s.indices)[at] = from;
       }
-    }
+    });
   });
 }
 
@@ -128,14 +141,14 @@ std::unique_ptr<Prepared> prepare_argsort_grad(PrepareContext& context) {
     const auto* from = c.in<int64_t>(s.indices);
     const T* grads = c.in<T>(s.grad);
     T* outs = c.out<T>(s.out);
-    std::fill(outs, outs + view.lines() * view.n, T{});
-    for (int64_t line = 0; line < view.lines(); ++line) {
+    fill_in_tiles(c.tiles(), outs, view.lines() * view.n, T{});
+    each_line(c, view, 2, [&](int64_t line) {
       const int64_t start = view.start(line);
       for (int64_t j = 0; j < view.n; ++j) {
         const int64_t at = start + j * view.inner;
         outs[start + checked_place(from[at], view.n) * view.inner] = grads[at];
       }
-    }
+    });
   });
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "base/process/tile_pool.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -49,6 +50,38 @@ void expect_products(double tolerance) {
         for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], wanted[i], tolerance);
       }
     }
+  }
+}
+
+// Packed products, on any number of threads, have the bits of those over operands where they lie.
+template <class T>
+void expect_bits_of_tiles(GemmShape shape) {
+  TilePool pool({.threads = 3, .spins = false});
+  for (int flags = 0; flags < 4; ++flags) {
+    shape.transpose_a = (flags & 1) != 0;
+    shape.transpose_b = (flags & 2) != 0;
+    const auto a = random_values<T>(shape.m * shape.k, "a");
+    const auto b = random_values<T>(shape.k * shape.n, "b");
+    std::vector<T> wanted(static_cast<size_t>(shape.m * shape.n));
+    std::vector<T> got(wanted.size());
+    Scratch scratch;
+    tile_gemm<T>(shape)->run(a.data(), b.data(), wanted.data(), scratch, Tiles());
+    for (const Tiles& tiles : {Tiles(), Tiles(&pool)}) {
+      std::fill(got.begin(), got.end(), T{-1});
+      blocked_gemm<T>(shape)->run(a.data(), b.data(), got.data(), scratch, tiles);
+      EXPECT_EQ(std::memcmp(got.data(), wanted.data(), got.size() * sizeof(T)), 0)
+          << shape.m << " x " << shape.n << " x " << shape.k << ", transposed " << flags;
+    }
+  }
+}
+
+TEST(Gemm, PackedProductsHaveTheSameBits) {
+  // Beyond a tile of the result in each direction, what is packed at a time, and whole panels.
+  for (const GemmShape& shape :
+       {GemmShape{1, 1, 1}, GemmShape{5, 17, 3}, GemmShape{200, 150, 300}, GemmShape{6, 140, 1100},
+        GemmShape{3100, 20, 9}, GemmShape{401, 259, 257}, GemmShape{8, 16, 256}}) {
+    expect_bits_of_tiles<float>(shape);
+    expect_bits_of_tiles<double>(shape);
   }
 }
 

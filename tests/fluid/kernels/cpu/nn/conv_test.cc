@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <gtest/gtest.h>
+#include <utility>
 #include <vector>
 
 #include "base/philox.h"
@@ -56,10 +57,11 @@ struct Operands {
   }
 };
 
-std::vector<float> computed(Conv<float>& conv, ConvPart part, const ConvShape& shape) {
+std::vector<float> computed(Conv<float>& conv, ConvPart part, const ConvShape& shape,
+                            const Tiles& tiles = Tiles()) {
   Operands operands(shape);
   Scratch scratch;
-  conv.run(operands.src.data(), operands.filter.data(), operands.dst.data(), scratch);
+  conv.run(operands.src.data(), operands.filter.data(), operands.dst.data(), scratch, tiles);
   return operands.result(part);
 }
 
@@ -132,13 +134,41 @@ TEST(LaneConv, GivesAnImageTheBitsThatItHasAlone) {
       const size_t in = all.src.size() / images;
       const size_t out = together.size() / images;
       for (size_t i = 0; i < images; ++i) {
-        alone->run(all.src.data() + i * in, all.filter.data(), one.dst.data(), scratch);
+        alone->run(all.src.data() + i * in, all.filter.data(), one.dst.data(), scratch, Tiles());
         const std::vector<float> image(together.begin() + static_cast<ptrdiff_t>(i * out),
                                        together.begin() + static_cast<ptrdiff_t>((i + 1) * out));
         ASSERT_EQ(image, one.dst) << isa->name << ", image " << i;
       }
     }
   }
+}
+
+// With tiles as small as they get, several times in a row.
+void expect_tiles(std::unique_ptr<Conv<float>> (*make)(ConvPart, const ConvShape&),
+                  const ConvShape& shape) {
+  TilePool pool({.threads = 3, .spins = false});
+  for (const ConvPart part : kParts) {
+    SCOPED_TRACE(testing::Message() << "part " << static_cast<int>(part));
+    const auto conv = make(part, shape);
+    ASSERT_NE(conv, nullptr);
+    const auto alone = computed(*conv, part, shape);
+    expect_close(alone, computed(*reference_conv<float>(part, shape), part, shape));
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(computed(*conv, part, shape, Tiles(&pool)), alone);
+  }
+}
+
+TEST(ConvTiles, HaveTheBitsOfOneThread) {
+  const int64_t before = std::exchange(Tiles::elements, 8);
+  const ConvShape few_channels = {
+      .batch = 37, .in = 5, .out = 6, .window = {axis(9, 3, 1, 1, 1), axis(17, 3, 1, 1, 1)}};
+  expect_tiles([](ConvPart part, const ConvShape& s) { return lane_conv(part, s); }, few_channels);
+  expect_tiles(gemm_conv, few_channels);
+  expect_tiles(reference_conv<float>, few_channels);
+  // Fourteen parts of three images, and one of two.
+  expect_tiles(
+      onednn_conv,
+      {.batch = 44, .in = 16, .out = 32, .window = {axis(15, 3, 1, 1, 1), axis(14, 3, 1, 1, 1)}});
+  Tiles::elements = before;
 }
 
 }  // namespace
