@@ -13,6 +13,10 @@ namespace {
 // Looks for work, each as long as a pause: some microseconds.
 constexpr int kLooks = 400;
 
+// What at_work_ has when a round is over and the threads that took part are done. While it goes on
+// the number is that of those, 0 or more: who comes late stays out, and nobody waits for it.
+constexpr int kOver = -(1 << 20);
+
 // Forks that made this process, or the ones before it.
 std::atomic<uint32_t>& forks() {
   static std::atomic<uint32_t> count = 0;
@@ -23,6 +27,18 @@ std::atomic<uint32_t>& forks() {
 
 // The pools whose tiles this thread computes.
 thread_local int inside = 0;
+
+// In the round that goes on, which may be a later one than was seen; false: it is over.
+bool take_part(std::atomic<int>& at_work) {
+  int now = at_work.load(std::memory_order_relaxed);
+  while (now >= 0) {
+    if (at_work.compare_exchange_weak(now, now + 1, std::memory_order_acquire,
+                                      std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
 
 struct Inside {
   Inside() { ++inside; }
@@ -75,10 +91,11 @@ void TilePool::run_each(int64_t count, Call call, const void* tile) {
   if (forks_ != forks().load(std::memory_order_relaxed)) return run_alone(work);
   work_ = work;
   next_.store(0, std::memory_order_relaxed);
-  at_work_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
+  at_work_.store(0, std::memory_order_release);
   round_.fetch_add(2, std::memory_order_release);
   round_.notify_all();
   work_on(work);
+  at_work_.fetch_add(kOver, std::memory_order_acq_rel);
   wait_for_others();
   if (failed_ == INT64_MAX) return;
   failed_ = INT64_MAX;
@@ -111,8 +128,9 @@ void TilePool::serve(int thread) {
   for (uint32_t seen = 0;;) {
     seen = wait_for_round(seen);
     if (seen % 2 == 1) return;
+    if (!take_part(at_work_)) continue;
     work_on(work_);
-    if (at_work_.fetch_sub(1, std::memory_order_acq_rel) == 1) at_work_.notify_one();
+    if (at_work_.fetch_sub(1, std::memory_order_acq_rel) == kOver + 1) at_work_.notify_one();
   }
 }
 
@@ -128,11 +146,12 @@ uint32_t TilePool::wait_for_round(uint32_t seen) const {
 
 void TilePool::wait_for_others() const {
   for (int look = 0; options_.spins && look < kLooks; ++look) {
-    if (at_work_.load(std::memory_order_acquire) == 0) return;
+    if (at_work_.load(std::memory_order_acquire) == kOver) return;
     _mm_pause();
   }
-  while (const int left = at_work_.load(std::memory_order_acquire)) {
-    at_work_.wait(left, std::memory_order_acquire);
+  for (int now = at_work_.load(std::memory_order_acquire); now != kOver;
+       now = at_work_.load(std::memory_order_acquire)) {
+    at_work_.wait(now, std::memory_order_acquire);
   }
 }
 

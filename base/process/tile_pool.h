@@ -66,7 +66,7 @@ class TilePool {
   Work work_;
   std::atomic<int64_t> next_ = 0;    // tile
   std::atomic<uint32_t> round_ = 0;  // odd: the threads are to end
-  std::atomic<int> at_work_ = 0;     // threads that have not seen the round through
+  std::atomic<int> at_work_ = 0;     // threads that take part in the round, or that it is over
   std::mutex failing_;               // guards the next two
   int64_t failed_ = INT64_MAX;
   std::exception_ptr failure_;

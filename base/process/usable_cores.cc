@@ -125,8 +125,7 @@ int quota_of_process() {
 }
 
 std::vector<int> cores_to_run_on() {
-  const auto configured = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_CONF)));
-  for (int room = std::max(configured, CPU_SETSIZE); room <= (1 << 20); room *= 2) {
+  for (int room = CPU_SETSIZE; room <= (1 << 20); room *= 2) {
     cpu_set_t* const set = CPU_ALLOC(static_cast<size_t>(room));
     const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(room));
     CPU_ZERO_S(bytes, set);
@@ -152,9 +151,10 @@ int quota_of(const std::string& cpu_max) {
 }
 
 Cores Cores::of_process() {
-  return {.usable = cores_to_run_on(),
-          .quota = quota_of_process(),
-          .of_machine = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)))};
+  // Files that are read once; who makes many executors asks as often.
+  static const int kQuota = quota_of_process();
+  static const auto kOfMachine = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  return {.usable = cores_to_run_on(), .quota = kQuota, .of_machine = kOfMachine};
 }
 
 int Cores::count() const {

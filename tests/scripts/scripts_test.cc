@@ -106,9 +106,10 @@ class GpuRun : public ::testing::Test {
     for (const char* program : {"nvidia-smi", "compute-sanitizer"}) {
       write_program(place_ / program, "");
     }
-    for (const char* program : {"cuda_kernels_test", "cuda_queue_test", "local_trainer",
-                                "collective_train", "distributed_train", "launch", "launch_ps",
-                                "fleet_agent", "bench_gpu", "bench_nccl", "bench_updates"}) {
+    for (const char* program :
+         {"cuda_kernels_test", "cuda_queue_test", "local_trainer", "collective_train",
+          "distributed_train", "launch", "launch_ps", "fleet_agent", "bench_gpu", "bench_nccl",
+          "bench_updates", "bench_threads"}) {
       write_program(place_ / "bin" / program, kStub);
     }
   }

@@ -13,9 +13,9 @@ constexpr int64_t kMostRows = 16 * 192;
 constexpr int64_t kMostDepth = 1024;
 // Of what is multiplied at a time: a panel of B this deep fits into the first cache; so many
 // columns of B and rows of A fit into the second together. Rows are a multiple of a panel's.
-constexpr int64_t kDepth = 256;
-constexpr int64_t kRows = 192;
-constexpr int64_t kColumns = 128;
+constexpr int64_t kBlockDepth = 256;
+constexpr int64_t kBlockRows = 192;
+constexpr int64_t kBlockColumns = 128;
 // A tile is worth so many of those of Tiles::items.
 constexpr int64_t kTilesOfOne = 8;
 
@@ -123,11 +123,11 @@ template <class T, int kHigh, int kWide>
 class BlockedGemm final : public Gemm<T> {
  public:
   explicit BlockedGemm(const GemmShape& shape) : s_(shape) {
-    const int64_t groups = std::max<int64_t>(1, (s_.n + kColumns - 1) / kColumns);
+    const int64_t groups = std::max<int64_t>(1, (s_.n + kBlockColumns - 1) / kBlockColumns);
     width_ = std::max<int64_t>(kWide, rounded_up((s_.n + groups - 1) / groups, kWide));
     const int64_t wanted =
         Tiles::items(width_ * std::min(s_.k, kMostDepth) / (kProducts * kTilesOfOne));
-    height_ = std::clamp(wanted / kRows * kRows, kRows, kMostRows);
+    height_ = std::clamp(wanted / kBlockRows * kBlockRows, kBlockRows, kMostRows);
   }
 
   void run(const T* a, const T* b, T* c, Scratch& scratch, const Tiles& tiles) override {
@@ -171,7 +171,7 @@ class BlockedGemm final : public Gemm<T> {
       const int64_t j = tile % across * width_;
       const Part columns{j, std::min(width_, s_.n - j)};
       GemmBlock<T> block{.n = columns.size, .lda = left.lda, .a_step = left.step, .ldc = s_.n};
-      each_part(deep.size, kDepth, [&](Part part) {
+      each_part(deep.size, kBlockDepth, [&](Part part) {
         const Part depth{deep.begin + part.begin, part.size};
         block.k = part.size;
         block.b_step = panel_step<T>(kWide, part.size);
@@ -180,7 +180,7 @@ class BlockedGemm final : public Gemm<T> {
         T* const b_panels = tile_scratch<T>(count * block.b_step);
         pack_b.pack(columns, depth, 0, count, b_panels);
         block.b = b_panels;
-        each_part(std::min(height_, rows.size - i), kRows, [&](Part high) {
+        each_part(std::min(height_, rows.size - i), kBlockRows, [&](Part high) {
           const int64_t row = i + high.begin;
           block.m = high.size;
           block.a = left.a + row / kHigh * left.step + part.begin * (left.lda == 0 ? kHigh : 1);

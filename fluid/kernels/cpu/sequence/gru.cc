@@ -65,7 +65,7 @@ struct GruCommon {
 };
 
 // Of a number of a state in half a step, all but the products: in elements of a simple loop.
-constexpr int64_t kGateCost = 12;
+constexpr int64_t kCostOfGate = 12;
 
 template <class T>
 class Gru {
@@ -99,13 +99,13 @@ class Gru {
     const T* before = t == 0 ? first_.data() : c.out<T>(batch_hidden_) + steps_.start(t - 1) * d;
     T* product = product_.data();
     to_gates_.run(n, before, product, c.tiles());
-    c.tiles().split(n, d * kGateCost, [&](int64_t begin, int64_t end) {
+    c.tiles().split(n, d * kCostOfGate, [&](int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; ++j) {
         open_gates(c, start + j, before + j * d, product + j * 2 * d);
       }
     });
     to_candidate_.run(n, c.out<T>(reset_) + start * d, product, c.tiles());
-    c.tiles().split(n, d * kGateCost, [&](int64_t begin, int64_t end) {
+    c.tiles().split(n, d * kCostOfGate, [&](int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; ++j) {
         move_on(c, start + j, before + j * d, product + j * d);
       }
@@ -220,12 +220,12 @@ class GruGrad {
     const int64_t n = steps_.active(t);
     const int64_t start = steps_.start(t);
     const T* before = t == 0 ? first_.data() : c.in<T>(batch_hidden_) + steps_.start(t - 1) * d;
-    c.tiles().split(n, d * kGateCost, [&](int64_t begin, int64_t end) {
+    c.tiles().split(n, d * kCostOfGate, [&](int64_t begin, int64_t end) {
       std::copy(before + begin * d, before + end * d, previous_.data() + (start + begin) * d);
       for (int64_t j = begin; j < end; ++j) through_state(c, start + j, j, gate, candidate);
     });
     from_candidate_.run(n, candidate_grads_.data() + start * d, product_.data(), c.tiles());
-    c.tiles().split(n, d * kGateCost, [&](int64_t begin, int64_t end) {
+    c.tiles().split(n, d * kCostOfGate, [&](int64_t begin, int64_t end) {
       for (int64_t j = begin; j < end; ++j) through_reset(c, start + j, j, gate);
     });
     if (t == 0 && h0_grad_ < 0) return;
