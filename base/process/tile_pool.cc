@@ -65,7 +65,8 @@ TilePool::~TilePool() {
 void TilePool::start() {
   forks_ = forks().load(std::memory_order_relaxed);
   for (int i = 1; i < options_.threads; ++i) {
-    threads_.emplace_back([this, i] { serve(i); });
+    threads_.emplace_back([this] { serve(); });
+    pthread_setname_np(threads_.back().native_handle(), str_cat("tiles-", i).c_str());
     if (threads_.size() <= options_.cores.size()) pin(threads_.back(), threads_.size() - 1);
   }
 }
@@ -123,8 +124,7 @@ void TilePool::fail(int64_t i) {
   failure_ = std::current_exception();
 }
 
-void TilePool::serve(int thread) {
-  pthread_setname_np(pthread_self(), str_cat("tiles-", thread).c_str());
+void TilePool::serve() {
   for (uint32_t seen = 0;;) {
     seen = wait_for_round(seen);
     if (seen % 2 == 1) return;

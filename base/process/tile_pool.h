@@ -53,7 +53,7 @@ class TilePool {
   void run_each(int64_t count, Call call, const void* tile);
   static void run_alone(const Work& work);
   void work_on(const Work& work);
-  void serve(int thread);
+  void serve();
   uint32_t wait_for_round(uint32_t seen) const;
   void wait_for_others() const;
   void fail(int64_t i);
