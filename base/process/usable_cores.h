@@ -9,7 +9,7 @@
 namespace fleet {
 
 // The cores that this process may use at once: those it may run on, or fewer by the CPU quota of
-// its control groups (containers, Kubernetes' limits); 1 when the system does not say.
+// its control groups, of version 2 (containers, Kubernetes' limits); 1 when nothing says.
 int usable_cores();
 
 struct Cores {

@@ -10,6 +10,7 @@
 #include "base/philox.h"
 #include "base/process/usable_cores.h"
 #include "base/strings.h"
+#include "fluid/executor/compiled_program.h"
 #include "fluid/executor/executor.h"
 #include "fluid/io/persistables.h"
 #include "fluid/layers/layers.h"
@@ -107,6 +108,18 @@ TEST_P(OpThreads, ChangeNoBit) {
     }
     EXPECT_EQ(tile_threads_, threads - 1) << "beside the caller";
   }
+}
+
+TEST_P(OpThreads, AreThoseOfACompiledProgramsOnlyReplica) {
+  Executor executor(CPUPlace(), {.op_threads = 1});
+  executor.run(startup_);
+  CompiledProgram compiled(main_);
+  compiled.with_data_parallel(cost_.name(),
+                              {.exec_strategy = {.num_threads = 3}, .places = {CPUPlace()}});
+  const Feed feed = {{"x", numbers({kRows, kWidth}, 1)},
+                     {"y", Tensor::zeros(DType::kInt64, {kRows, 1})}};
+  executor.run(compiled, feed, {cost_});
+  EXPECT_EQ(tile_threads(), 2) << "beside the caller";
 }
 
 INSTANTIATE_TEST_SUITE_P(
