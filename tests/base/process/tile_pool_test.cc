@@ -114,6 +114,22 @@ TEST_P(TilePools, CutTilesByWhatAnItemCosts) {
   EXPECT_EQ(parts, 3);
 }
 
+TEST_P(TilePools, CutTilesOfMuchTheSameSize) {
+  const int64_t cost = Tiles::elements / 32;
+  EXPECT_EQ(Tiles::part_size(0, cost), 1);
+  EXPECT_EQ(Tiles::part_size(5, cost), 5);
+  EXPECT_EQ(Tiles::part_size(33, cost), 33);
+  EXPECT_EQ(Tiles::part_size(48, cost), 24);
+  EXPECT_EQ(Tiles::part_size(65, cost), 33);
+  std::mutex mutex;
+  std::set<std::pair<int64_t, int64_t>> seen;
+  Tiles(&pool_).split(65, cost, [&](int64_t begin, int64_t end) {
+    const std::lock_guard lock(mutex);
+    seen.emplace(begin, end);
+  });
+  EXPECT_EQ(seen, (std::set<std::pair<int64_t, int64_t>>{{0, 33}, {33, 65}}));
+}
+
 // Two tiles that wait for each other are computed by two threads.
 TEST(TilePoolPins, KeepAThreadOnItsCore) {
   cpu_set_t usable;

@@ -1,7 +1,6 @@
 // Tiles of a few elements, so that small cases have several: the threads that compute them change
 // no bit of any op, alone or in nets, nor of its gradients.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +10,7 @@
 #include "base/strings.h"
 #include "tests/fluid/kernels/one_op.h"
 #include "tests/fluid/kernels/typed_net.h"
+#include "tests/testing/tile_threads.h"
 
 namespace fleet::fluid {
 namespace {
@@ -27,22 +27,9 @@ bool tile_threads() {
   return false;
 }
 
-void set_threads(int threads) {
-  setenv("FLEET_NUM_THREADS", str_cat(threads).c_str(), 1);
-}
-
-class OpTiles : public testing::Test {
- protected:
-  OpTiles() { Tiles::elements = kElements; }
-  ~OpTiles() override {
-    Tiles::elements = before_;
-    unsetenv("FLEET_NUM_THREADS");
-  }
-  OpTiles(const OpTiles&) = delete;
-  OpTiles& operator=(const OpTiles&) = delete;
-
+class OpTiles : public ::testing::Test {
  private:
-  const int64_t before_ = Tiles::elements;
+  const fleet::testing::SmallTiles small_{kElements};
 };
 
 void expect_same_bits(const std::vector<Tensor>& got, const std::vector<Tensor>& wanted) {
@@ -53,15 +40,8 @@ void expect_same_bits(const std::vector<Tensor>& got, const std::vector<Tensor>&
   }
 }
 
-// Computes with 1, 2 and 7 threads, and compares.
 void expect_same_at_any_number(const std::function<std::vector<Tensor>()>& compute) {
-  set_threads(1);
-  const std::vector<Tensor> wanted = compute();
-  for (const int threads : {2, 7}) {
-    SCOPED_TRACE(str_cat(threads, " threads"));
-    set_threads(threads);
-    expect_same_bits(compute(), wanted);
-  }
+  fleet::testing::compare_thread_counts(compute, expect_same_bits);
 }
 
 TEST_F(OpTiles, HaveTheBitsOfOneThreadInEveryOp) {

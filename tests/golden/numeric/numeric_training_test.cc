@@ -1,5 +1,6 @@
 // Nets trained for 50 steps: the file's own ops, run by this library's executor.
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "base/strings.h"
@@ -7,9 +8,16 @@
 #include "tests/golden/numeric/numeric_departures.h"
 #include "tests/golden/numeric/numeric_nets.h"
 #include "tests/golden/numeric/program_text.h"
+#include "tests/testing/tile_threads.h"
 
 namespace fleet::fluid::golden {
 namespace {
+
+using Bits = std::map<std::string, std::string>;
+
+std::string bytes_of(const Tensor& tensor) {
+  return {reinterpret_cast<const char*>(tensor.raw()), tensor.bytes()};
+}
 
 class Training : public FileCase {
  protected:
@@ -123,6 +131,22 @@ class Training : public FileCase {
     return differences;
   }
 
+  // The loss of each step, and what the net keeps from one to the next.
+  Bits trained(Net& net, int steps) const {
+    const Tensor batches = tensor("batch_index");
+    const auto batch = static_cast<size_t>(batches.shape()[1]);
+    Bits bits;
+    for (int step = 0; step < steps; ++step) {
+      const auto rows = batches.values<int64_t>().subspan(static_cast<size_t>(step) * batch, batch);
+      const auto fetched = net.executor.run(net.program, feed_of("data/", rows), {net.loss});
+      bits[str_cat("loss ", step)] = bytes_of(fetched[0]);
+    }
+    for (const VarDesc* var : net.program.global_block().vars()) {
+      if (var->persistable) bits[var->name] = bytes_of(net.executor.scope().tensor(var->name));
+    }
+    return bits;
+  }
+
   // The variable that the file names in quotes, of the net's test form, on the pool's first rows.
   Tensor infer(Net& net, size_t batch) const {
     const auto text = json_["infer"].get<std::string>();
@@ -178,6 +202,19 @@ TEST_P(Training, IsWhatLayersWrite) {
   }
   EXPECT_EQ(net.main.global_block().op_count(), expected.size());
   EXPECT_EQ(join(written, "\n"), join(expected, "\n"));
+}
+
+TEST_P(Training, HasTheSameBitsAtAnyNumberOfThreads) {
+  const testing::SmallTiles small(2);
+  testing::compare_thread_counts(
+      [this] {
+        Net net;
+        build(net, false);
+        return trained(net, 5);
+      },
+      [](const Bits& got, const Bits& wanted) {
+        for (const auto& [name, bytes] : wanted) EXPECT_TRUE(got.at(name) == bytes) << name;
+      });
 }
 
 TEST_P(Training, InPaddlesFormFollowsItStepByStep) {
