@@ -87,10 +87,18 @@ class Tiles {
   explicit Tiles(TilePool* pool) : pool_(pool) {}
 
   bool parallel() const { return pool_ != nullptr; }
-  // Items that make a tile, where one is as much work as `cost` elements of a simple loop; 1 or
-  // more.
+  // Items that make a tile, about, where one is as much work as `cost` elements of a simple loop; 1
+  // or more.
   static int64_t items(int64_t cost) {
     return std::max<int64_t>(1, elements / std::max<int64_t>(1, cost));
+  }
+
+  // Of n such items: those of each tile but the last. Tiles are of much the same size, so that a
+  // few items more than one has are not worth another thread.
+  static int64_t part_size(int64_t n, int64_t cost) {
+    const int64_t size = items(cost);
+    const int64_t count = std::max<int64_t>(1, (n + size / 2) / size);
+    return std::max<int64_t>(1, (n + count - 1) / count);
   }
 
   // As TilePool::run.
@@ -104,10 +112,10 @@ class Tiles {
   void ranges(int64_t n, int64_t size, const Range& range) const {
     run((n + size - 1) / size, [&](int64_t i) { range(i * size, std::min(n, (i + 1) * size)); });
   }
-  // The same for parts that are a tile each: of items(cost) items.
+  // The same for parts that are a tile each: of part_size(n, cost) items.
   template <class Range>
   void split(int64_t n, int64_t cost, const Range& range) const {
-    ranges(n, items(cost), range);
+    ranges(n, part_size(n, cost), range);
   }
 
  private:

@@ -8,9 +8,9 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/isa.h"
+#include "fluid/kernels/cpu/math/lanes.h"
 #include "fluid/kernels/cpu/math/lines.h"
 #include "fluid/kernels/cpu/math/sums.h"
-#include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/ops/loss/loss.h"
 
@@ -22,17 +22,22 @@ namespace {
 // whole row so by its exponential.
 template <class T>
 T largest_of(const T* x, int64_t n) {
-  constexpr int64_t kLanes = 16;
-  const auto larger = [](T a, T b) { return b > a ? b : a; };
+  using Vector [[gnu::vector_size(32), gnu::aligned(alignof(T)), gnu::may_alias]] = T;
+  constexpr int64_t kWidth = 32 / sizeof(T);
+  constexpr int64_t kStep = 4 * kWidth;
+  const auto larger = [](auto a, auto b) { return b > a ? b : a; };
   T largest = -std::numeric_limits<T>::infinity();
   int64_t i = 0;
-  if (n >= kLanes) {
-    T lanes[kLanes];
-    std::copy_n(x, kLanes, lanes);
-    for (i = kLanes; i + kLanes <= n; i += kLanes) {
-      for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = larger(lanes[lane], x[i + lane]);
+  if (n >= kStep) {
+    const auto load = [x](int64_t at) { return *reinterpret_cast<const Vector*>(x + at); };
+    Vector lanes[4];
+    for (int k = 0; k < 4; ++k) lanes[k] = load(k * kWidth);
+    for (i = kStep; i + kStep <= n; i += kStep) {
+      for (int k = 0; k < 4; ++k) lanes[k] = larger(lanes[k], load(i + k * kWidth));
     }
-    largest = std::accumulate(lanes, lanes + kLanes, largest, larger);
+    for (const Vector& lane : lanes) {
+      for (int64_t k = 0; k < kWidth; ++k) largest = larger(largest, lane[k]);
+    }
   }
   return std::accumulate(x + i, x + n, largest, larger);
 }
@@ -58,8 +63,23 @@ T softmax_of_row(int64_t n, const T* x, T largest, T* out) {
     lanes.add(length, [=](int64_t j) { return out[at + j]; });
   }
   const T sum = lanes.total();
-  for (int64_t j = 0; j < n; ++j) out[j] /= sum;
+  const T share = T{1} / sum;
+  for (int64_t j = 0; j < n; ++j) out[j] *= share;
   return sum;
+}
+
+// The same, while the memory of the next rows is fetched.
+template <class T, bool Simd>
+void exponentials(T* x, int64_t n, const T* next_x, const T* next_out, int64_t next) {
+  constexpr int64_t kElements = 256;
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t at = 0; at < n; at += kElements) {
+    exponentials<T, Simd>(x + at, std::min(kElements, n - at));
+    for (int64_t i = at; i < std::min(next, at + kElements); i += kLine) {
+      __builtin_prefetch(next_x + i, 0, 2);
+      __builtin_prefetch(next_out + i, 1, 2);
+    }
+  }
 }
 
 // Of rows that lie side by side, so many at a time as the first cache holds.
@@ -86,11 +106,13 @@ void softmax_of_rows(int64_t rows, int64_t n, const T* x, T* out, SoftmaxLine<T>
       for (int64_t j = at; j < at + n; ++j) out[j] = x[j] - most;
       largest[static_cast<size_t>(row - first)] = most;
     }
-    exponentials<T, Simd>(out + first * n, (last - first) * n);
+    exponentials<T, Simd>(out + first * n, (last - first) * n, x + last * n, out + last * n,
+                          (std::min(last + at_a_time, rows) - last) * n);
     for (int64_t row = first; row < last; ++row) {
       const int64_t at = row * n;
       const T sum = sum_of(out + at, n);
-      for (int64_t j = at; j < at + n; ++j) out[j] /= sum;
+      const T share = T{1} / sum;
+      for (int64_t j = at; j < at + n; ++j) out[j] *= share;
       keep(row, largest[static_cast<size_t>(row - first)], sum);
     }
   }
@@ -115,8 +137,10 @@ void divide_abreast(int64_t n, int64_t inner, int64_t width, T* out, T* sum) {
   for (int64_t j = 0; j < n * inner; j += inner) {
     for (int64_t i = 0; i < width; ++i) sum[i] += out[j + i];
   }
+  T share[kLinesAbreast];
+  for (int64_t i = 0; i < width; ++i) share[i] = T{1} / sum[i];
   for (int64_t j = 0; j < n * inner; j += inner) {
-    for (int64_t i = 0; i < width; ++i) out[j + i] /= sum[i];
+    for (int64_t i = 0; i < width; ++i) out[j + i] *= share[i];
   }
 }
 

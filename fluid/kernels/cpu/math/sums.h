@@ -44,7 +44,7 @@ inline int64_t to_offsets(int64_t* counts, int64_t n) {
 // elements of a simple loop. `part` does not use tile_scratch.
 template <class T, class Part, class Whole>
 T join_parts(const Tiles& tiles, int64_t n, int64_t cost, const Part& part, const Whole& whole) {
-  const int64_t size = Tiles::items(cost);
+  const int64_t size = Tiles::part_size(n, cost);
   if (n <= size) return part(int64_t{0}, n);
   const int64_t count = pieces_of(n, size);
   T* parts = tile_scratch<T>(count);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "fluid/kernels/cpu/math/lanes.h"
 #include "fluid/kernels/cpu/math/sums.h"
-#include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/image_layout.h"
 #include "fluid/kernels/nn/batch_norm.h"
 

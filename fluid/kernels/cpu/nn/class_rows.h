@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fluid/kernels/cpu/column_tiles.h"
-#include "fluid/kernels/cpu/nn/lanes.h"
+#include "fluid/kernels/cpu/math/lanes.h"
 #include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/kernel.h"
 #include "fluid/kernels/nn/sampled.h"

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/strings.h"
+#include "fluid/kernels/cpu/math/lanes.h"
 #include "fluid/kernels/cpu/math/sums.h"
-#include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 #include "fluid/kernels/nn/norm_rows.h"
 #include "fluid/ops/nn/norm.h"
@@ -81,9 +81,16 @@ std::unique_ptr<Prepared> prepare_norm(PrepareContext& context, const RowNorm& n
       c.out<T>(mean)[row] = centre;
       c.out<T>(variance)[row] = spread;
       const T inverse = T{1} / std::sqrt(spread + epsilon);
-      row_each(r, row, [&](int64_t i, int64_t) { ys[i] = (xs[i] - centre) * inverse; });
-      if (scales != nullptr) row_each(r, row, [&](int64_t i, int64_t k) { ys[i] *= scales[k]; });
-      if (biases != nullptr) row_each(r, row, [&](int64_t i, int64_t k) { ys[i] += biases[k]; });
+      const auto normal = [=](int64_t i) { return (xs[i] - centre) * inverse; };
+      if (scales != nullptr && biases != nullptr) {
+        row_each(r, row, [=](int64_t i, int64_t k) { ys[i] = normal(i) * scales[k] + biases[k]; });
+      } else if (scales != nullptr) {
+        row_each(r, row, [=](int64_t i, int64_t k) { ys[i] = normal(i) * scales[k]; });
+      } else if (biases != nullptr) {
+        row_each(r, row, [=](int64_t i, int64_t k) { ys[i] = normal(i) + biases[k]; });
+      } else {
+        row_each(r, row, [=](int64_t i, int64_t) { ys[i] = normal(i); });
+      }
     });
   });
 }

@@ -13,15 +13,17 @@ namespace fleet::fluid::cpu {
 namespace {
 
 template <class T>
-T norm_of(const KernelContext& c, const T* x, int64_t rows, int64_t width) {
-  return static_cast<T>(std::sqrt(squared_sum(c.tiles(), x, rows, width)));
+T norm_of(const KernelContext& c, const T* x, int64_t rows, int64_t width,
+          const int64_t* numbers = nullptr) {
+  return static_cast<T>(std::sqrt(squared_sum(c.tiles(), x, rows, width, numbers)));
 }
 
 template <class T>
 T norm_of(Gradient<T>& gradient, const KernelContext& c) {
   if (!gradient.sparse()) return norm_of(c, gradient.dense(c), gradient.height(), gradient.width());
   const MergedRows<T>& rows = gradient.merged(c);
-  return norm_of(c, rows.values(), static_cast<int64_t>(rows.count()), gradient.width());
+  return norm_of(c, rows.values(), static_cast<int64_t>(rows.count()), gradient.width(),
+                 rows.rows().data());
 }
 
 // From the sums over rows of the whole that a slice is a part of.
@@ -76,7 +78,7 @@ struct LambDirection {
   }
 };
 
-// Advances moments and powers, and gives the direction.
+// Advances moments and powers.
 template <class T>
 class LambMoments {
  public:
@@ -91,40 +93,99 @@ class LambMoments {
         next1_(context.set_output("Beta1PowOut", context.in("Beta1Pow").shape, dtype_of<T>())),
         next2_(context.set_output("Beta2PowOut", context.in("Beta2Pow").shape, dtype_of<T>())) {}
 
-  void run(const KernelContext& c, T* direction) {
-    const T beta1 = static_cast<T>(attrs_.beta1);
-    const T beta2 = static_cast<T>(attrs_.beta2);
+  // Of the step that begins; powers have not advanced yet.
+  LambDirection<T> formula(const KernelContext& c) const {
     const bool corrects = !attrs_.paddle_form;
-    const T b1 = *c.in<T>(power1_);
-    const T b2 = *c.in<T>(power2_);
-    const LambDirection<T> formula = {
-        corrects ? T{1} / (T{1} - b1) : T{1}, corrects ? T{1} / (T{1} - b2) : T{1},
-        static_cast<T>(attrs_.epsilon), static_cast<T>(attrs_.weight_decay)};
+    return {.scale1 = corrects ? T{1} / (T{1} - *c.in<T>(power1_)) : T{1},
+            .scale2 = corrects ? T{1} / (T{1} - *c.in<T>(power2_)) : T{1},
+            .epsilon = static_cast<T>(attrs_.epsilon),
+            .decay = static_cast<T>(attrs_.weight_decay)};
+  }
+
+  void run(const KernelContext& c, const LambDirection<T>& formula, T* direction) {
     gradient_.each_run(c, [&](size_t first, size_t n, auto grad) {
-      const StateArrays<T> m(c, moment1_, first);
-      const StateArrays<T> v(c, moment2_, first);
-      FLEET_EACH_ALONE
-      for (size_t i = 0; i < n; ++i) {
-        const T g = grad(i);
-        m.to[i] = beta1 * m.from[i] + (T{1} - beta1) * g;
-        v.to[i] = beta2 * v.from[i] + (T{1} - beta2) * g * g;
+      advance(c, first, n, grad);
+      direct(c, formula, first, n, direction + first);
+    });
+    advance_powers(c);
+  }
+
+  // Without the direction: its norm and the parameter's.
+  struct Norms {
+    T param;
+    T direction;
+  };
+  Norms run(const KernelContext& c, const LambDirection<T>& formula) {
+    if (gradient_.sparse()) {
+      gradient_.each_run(c, [&](size_t first, size_t n, auto grad) { advance(c, first, n, grad); });
+    }
+    const int64_t rows = height();
+    auto* sums =
+        reinterpret_cast<double*>(c.scratch().get(2 * static_cast<size_t>(rows) * sizeof(double)));
+    c.tiles().split(rows, 8 * width(), [&](int64_t begin, int64_t end) {
+      const int64_t together = std::max<int64_t>(1, kTogether / std::max<int64_t>(1, width()));
+      T* direction = tile_scratch<T>(together * width());
+      for (int64_t row = begin; row < end; row += together) {
+        sum_squares(c, formula, row, std::min(end, row + together), direction, sums);
       }
     });
-    const T* p = c.in<T>(param_);
-    const T* m = c.out<T>(moment1_.out);
-    const T* v = c.out<T>(moment2_.out);
-    c.tiles().split(gradient_.height() * gradient_.width(), 4, [=](int64_t begin, int64_t end) {
-      FLEET_EACH_ALONE
-      for (int64_t i = begin; i < end; ++i) direction[i] = formula(m[i], v[i], p[i]);
-    });
-    if (next1_ >= 0) *c.out<T>(next1_) = b1 * beta1;
-    if (next2_ >= 0) *c.out<T>(next2_) = b2 * beta2;
+    advance_powers(c);
+    return {.param = static_cast<T>(std::sqrt(sum_rows(sums, rows))),
+            .direction = static_cast<T>(std::sqrt(sum_rows(sums + rows, rows)))};
   }
 
   int64_t height() const { return gradient_.height(); }
   int64_t width() const { return gradient_.width(); }
 
+  // Of elements that have advanced.
+  void direct(const KernelContext& c, const LambDirection<T>& formula, size_t first, size_t n,
+              T* direction) const {
+    const T* p = c.in<T>(param_) + first;
+    const T* m = c.out<T>(moment1_.out) + first;
+    const T* v = c.out<T>(moment2_.out) + first;
+    FLEET_EACH_ALONE
+    for (size_t i = 0; i < n; ++i) direction[i] = formula(m[i], v[i], p[i]);
+  }
+
  private:
+  static constexpr int64_t kTogether = 1024;  // elements whose direction is in the cache
+
+  template <class Grad>
+  void advance(const KernelContext& c, size_t first, size_t n, const Grad& grad) const {
+    const T beta1 = static_cast<T>(attrs_.beta1);
+    const T beta2 = static_cast<T>(attrs_.beta2);
+    const StateArrays<T> m(c, moment1_, first);
+    const StateArrays<T> v(c, moment2_, first);
+    FLEET_EACH_ALONE
+    for (size_t i = 0; i < n; ++i) {
+      const T g = grad(i);
+      m.to[i] = beta1 * m.from[i] + (T{1} - beta1) * g;
+      v.to[i] = beta2 * v.from[i] + (T{1} - beta2) * g * g;
+    }
+  }
+
+  // Rows of a dense gradient advance, too.
+  void sum_squares(const KernelContext& c, const LambDirection<T>& formula, int64_t begin,
+                   int64_t end, T* direction, double* sums) const {
+    const int64_t length = width();
+    const auto first = static_cast<size_t>(begin * length);
+    const auto n = static_cast<size_t>((end - begin) * length);
+    if (!gradient_.sparse()) advance(c, first, n, Elements<T>{gradient_.dense(c) + first});
+    direct(c, formula, first, n, direction);
+    const T* p = c.in<T>(param_) + first;
+    for (int64_t row = begin; row < end; ++row, p += length, direction += length) {
+      sums[row] = squared_row_sum(p, length);
+      sums[height() + row] = squared_row_sum(direction, length);
+    }
+  }
+
+  void advance_powers(const KernelContext& c) const {
+    const T b1 = *c.in<T>(power1_);
+    const T b2 = *c.in<T>(power2_);
+    if (next1_ >= 0) *c.out<T>(next1_) = b1 * static_cast<T>(attrs_.beta1);
+    if (next2_ >= 0) *c.out<T>(next2_) = b2 * static_cast<T>(attrs_.beta2);
+  }
+
   LambAttrs attrs_;
   Gradient<T> gradient_;
   int power1_;
@@ -142,16 +203,24 @@ T lamb_rate(T rate, T p_norm, T u_norm) {
   return rate * ratio;
 }
 
-// param -= lr * direction.
-template <class T>
-void step_along(const KernelContext& c, const StateArrays<T>& p, T lr, const T* direction,
-                int64_t numel) {
-  c.tiles().split(numel, 1, [&](int64_t begin, int64_t end) {
+// param -= lr * direction, which direct(first, n, to) gives to a loop of `n` elements.
+template <class T, class Direct>
+void step_along(const KernelContext& c, const StateArrays<T>& p, T lr, int64_t numel,
+                const Direct& direct) {
+  constexpr int64_t kTogether = 1024;
+  c.tiles().split(numel, 4, [&](int64_t begin, int64_t end) {
+    T u[kTogether];
     T sum{};
-    FLEET_EACH_ALONE_ADDING(sum)
-    for (int64_t i = begin; i < end; ++i) {
-      p.to[i] = p.from[i] - lr * direction[i];
-      sum += p.to[i];
+    for (int64_t at = begin; at < end; at += kTogether) {
+      const int64_t n = std::min(kTogether, end - at);
+      direct(at, n, static_cast<T*>(u));
+      const T* from = p.from + at;
+      T* to = p.to + at;
+      FLEET_EACH_ALONE_ADDING(sum)
+      for (int64_t i = 0; i < n; ++i) {
+        to[i] = from[i] - lr * u[i];
+        sum += to[i];
+      }
     }
     c.add_written(sum);
   });
@@ -163,13 +232,12 @@ std::unique_ptr<Prepared> prepare_lamb(PrepareContext& context) {
   const int rate = scalar_input<T>(context, "LearningRate");
   const StatePositions param = state<T>(context, "Param", "ParamOut");
   return make_prepared([=](const KernelContext& c) mutable {
-    const int64_t numel = moments.height() * moments.width();
-    T* u = reinterpret_cast<T*>(c.scratch().get(static_cast<size_t>(numel) * sizeof(T)));
-    moments.run(c, u);
-    const StateArrays<T> p(c, param);
-    const T lr = lamb_rate(*c.in<T>(rate), norm_of(c, p.from, moments.height(), moments.width()),
-                           norm_of(c, static_cast<const T*>(u), moments.height(), moments.width()));
-    step_along(c, p, lr, u, numel);
+    const LambDirection<T> formula = moments.formula(c);
+    const auto norms = moments.run(c, formula);
+    step_along(c, StateArrays<T>(c, param), lamb_rate(*c.in<T>(rate), norms.param, norms.direction),
+               moments.height() * moments.width(), [&](int64_t first, int64_t n, T* u) {
+                 moments.direct(c, formula, static_cast<size_t>(first), static_cast<size_t>(n), u);
+               });
   });
 }
 
@@ -178,7 +246,8 @@ template <class T>
 std::unique_ptr<Prepared> prepare_lamb_direction(PrepareContext& context) {
   LambMoments<T> moments(context);
   const int out = context.set_output("Direction", context.in("Param").shape, dtype_of<T>());
-  return make_prepared([=](const KernelContext& c) mutable { moments.run(c, c.out<T>(out)); });
+  return make_prepared(
+      [=](const KernelContext& c) mutable { moments.run(c, moments.formula(c), c.out<T>(out)); });
 }
 
 template <class T>
@@ -190,10 +259,10 @@ std::unique_ptr<Prepared> prepare_lamb_apply(PrepareContext& context) {
   const int u_rows = context.input("DirectionSquaredRowSums");
   const int64_t numel = context.in("Param").shape.numel();
   return make_prepared([=](const KernelContext& c) {
-    const StateArrays<T> p(c, param);
-    const T* u = c.in<T>(direction);
     const T lr = lamb_rate(*c.in<T>(rate), norm_of_rows<T>(c, p_rows), norm_of_rows<T>(c, u_rows));
-    step_along(c, p, lr, u, numel);
+    const T* u = c.in<T>(direction);
+    step_along(c, StateArrays<T>(c, param), lr, numel,
+               [=](int64_t first, int64_t n, T* to) { std::copy_n(u + first, n, to); });
   });
 }
 

@@ -66,12 +66,14 @@ std::unique_ptr<Prepared> prepare_clip_by_norm(PrepareContext& context) {
   const int sums = context.input("SquaredRowSums");
   const int out = context.own_output("Out");
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
-    replace_values(c, x, out, rows, [=, &c](const T* values, int64_t count, int64_t width, T* to) {
-      const double squares = sums < 0 ? squared_sum(c.tiles(), values, count, width)
-                                      : sum_rows(c.in<double>(sums), c.input(sums).numel());
-      const T norm = static_cast<T>(std::sqrt(squares));
-      scale(c.tiles(), values, norm > max_norm ? max_norm / norm : T{1}, to, count * width);
-    });
+    replace_values(
+        c, x, out, rows, [=, &c, &rows](const T* values, int64_t count, int64_t width, T* to) {
+          const double squares =
+              sums < 0 ? squared_sum(c.tiles(), values, count, width, rows.rows().data())
+                       : sum_rows(c.in<double>(sums), c.input(sums).numel());
+          const T norm = static_cast<T>(std::sqrt(squares));
+          scale(c.tiles(), values, norm > max_norm ? max_norm / norm : T{1}, to, count * width);
+        });
   });
 }
 
