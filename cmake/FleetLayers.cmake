@@ -5,6 +5,7 @@
 set(FLEET_LAYERS
   "base:"
   "fluid_core: base"
+  "fluid_tables: base fluid_core"
   "fluid_program: base fluid_core"
   "fluid_ops: base fluid_core fluid_program"
   "fluid_kernels: base fluid_core fluid_program fluid_ops"

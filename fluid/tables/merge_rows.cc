@@ -1,0 +1,295 @@
+#include "fluid/tables/merge_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <immintrin.h>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/tables/float_copy_impl.h"
+
+namespace fleet::fluid::tables {
+namespace {
+
+// Entries are first divided by the highest bits of their ids' range into parts that fit the
+// second-level cache, and sorted there by the bits that differ, a digit at a time.
+constexpr size_t kPartEntries = 8192;  // on average
+constexpr int kMostPartBits = 10;
+constexpr int kDigitBits = 11;
+constexpr size_t kAhead = 12;  // rows that are on their way to the cache
+
+// An entry is a row: its id, less the least one, its contributor, and its place there. In 64 bits
+// where they have room, else in 128.
+struct Packed {
+  uint64_t word;
+};
+struct Wide {
+  uint64_t key;
+  uint32_t contributor;
+  uint32_t row;
+};
+
+struct Form {
+  uint64_t least = 0;
+  int key_bits = 0;
+  int contributor_bits = 0;
+  int row_bits = 0;
+  bool packed() const { return key_bits + contributor_bits + row_bits <= 64; }
+
+  uint64_t key(Packed entry) const {
+    return key_bits == 0 ? 0 : entry.word >> (contributor_bits + row_bits);
+  }
+  uint32_t contributor(Packed entry) const {
+    return static_cast<uint32_t>(entry.word >> row_bits & ((uint64_t{1} << contributor_bits) - 1));
+  }
+  uint32_t row(Packed entry) const {
+    return static_cast<uint32_t>(entry.word & ((uint64_t{1} << row_bits) - 1));
+  }
+  void make(uint64_t key, uint32_t contributor, uint32_t row, Packed& entry) const {
+    const uint64_t behind = uint64_t{contributor} << row_bits | row;
+    entry.word = (key_bits == 0 ? 0 : key << (contributor_bits + row_bits)) | behind;
+  }
+  uint64_t key(const Wide& entry) const { return entry.key; }
+  uint32_t contributor(const Wide& entry) const { return entry.contributor; }
+  uint32_t row(const Wide& entry) const { return entry.row; }
+  void make(uint64_t key, uint32_t contributor, uint32_t row, Wide& entry) const {
+    entry = {key, contributor, row};
+  }
+};
+
+Form form_of(std::span<const ContributedRows> contributors) {
+  uint64_t least = ~uint64_t{0};
+  uint64_t most = 0;
+  size_t rows = 1;
+  for (const ContributedRows& one : contributors) {
+    for (const uint64_t key : one.keys) {
+      least = std::min(least, key);
+      most = std::max(most, key);
+    }
+    rows = std::max(rows, one.keys.size());
+  }
+  Form form;
+  form.least = std::min(least, most);
+  form.key_bits = std::bit_width(most - form.least);
+  form.contributor_bits = std::bit_width(contributors.size() - 1);
+  form.row_bits = std::bit_width(rows - 1);
+  return form;
+}
+
+void add_floats(const float* a, const float* b, float* to, size_t n) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    _mm256_storeu_ps(to + i, _mm256_add_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
+  }
+  if (i + 4 <= n) {
+    _mm_storeu_ps(to + i, _mm_add_ps(_mm_loadu_ps(a + i), _mm_loadu_ps(b + i)));
+    i += 4;
+  }
+  for (; i < n; ++i) to[i] = a[i] + b[i];
+}
+
+void add_zero(float* values, size_t n) {
+  for (size_t i = 0; i < n; ++i) values[i] += 0.0f;
+}
+
+// The sum of some contributors' values of one id, given from the left of the tree to its right. Of
+// two neighbours, the highest bit in which their numbers differ says the height of the node where
+// they meet.
+class TreeSumOfSome {
+ public:
+  explicit TreeSumOfSome(size_t width) : width_(width), scratch_(kMostDepth * width) {}
+
+  void add(uint32_t contributor, const float* values) {
+    const int height = depth_ == 0 ? 0 : std::bit_width(contributor ^ last_);
+    while (depth_ > 1 && heights_[depth_ - 1] <= height) join(scratch_of(depth_ - 2));
+    values_[depth_] = values;
+    heights_[depth_] = height;
+    ++depth_;
+    last_ = contributor;
+  }
+  void finish(float* out) {
+    while (depth_ > 2) join(scratch_of(depth_ - 2));
+    if (depth_ == 2) {
+      join(out);
+    } else {
+      copy_floats(values_[0], out, width_);
+    }
+    depth_ = 0;
+  }
+
+ private:
+  static constexpr size_t kMostDepth = 18;  // of a tree over 65536, and one
+
+  float* scratch_of(size_t at) { return scratch_.data() + at * width_; }
+  void join(float* to) {
+    add_floats(values_[depth_ - 2], values_[depth_ - 1], to, width_);
+    --depth_;
+    values_[depth_ - 1] = to;
+  }
+
+  const size_t width_;
+  std::vector<float> scratch_;
+  std::array<const float*, kMostDepth> values_{};
+  std::array<int, kMostDepth> heights_{};
+  size_t depth_ = 0;
+  uint32_t last_ = 0;
+};
+
+template <class Entry>
+class Merge {
+ public:
+  Merge(std::span<const ContributedRows> contributors, size_t width, const Form& form)
+      : contributors_(contributors), width_(width), form_(form) {
+    for (const ContributedRows& one : contributors) total_ += one.keys.size();
+  }
+
+  void run(MergedRows& out, const Tiles& tiles) {
+    divide();
+    const auto parts = static_cast<int64_t>(begins_.size()) - 1;
+    std::vector<size_t> uniques(static_cast<size_t>(parts) + 1, 0);
+    tiles.run(parts, [&](int64_t p) {
+      uniques[static_cast<size_t>(p) + 1] = sort_part(static_cast<size_t>(p));
+    });
+    for (size_t p = 0; p < static_cast<size_t>(parts); ++p) uniques[p + 1] += uniques[p];
+    out.keys.resize(uniques.back());
+    const size_t bytes = uniques.back() * width_ * sizeof(float);
+    if (out.memory.size() < bytes) out.memory = Buffer(bytes + bytes / 8);
+    auto* const values = reinterpret_cast<float*>(out.memory.data());
+    tiles.run(parts, [&](int64_t i) {
+      const auto p = static_cast<size_t>(i);
+      sum_part(p, out.keys.data() + uniques[p], values + uniques[p] * width_);
+    });
+  }
+
+ private:
+  void divide() {
+    int bits = total_ <= kPartEntries ? 0 : std::bit_width(total_ / kPartEntries);
+    bits = std::min({bits, kMostPartBits, form_.key_bits});
+    shift_ = form_.key_bits - bits;
+    const auto part_of = [&](uint64_t key) {
+      return shift_ == 64 ? size_t{0} : static_cast<size_t>((key - form_.least) >> shift_);
+    };
+    begins_.assign((size_t{1} << bits) + 1, 0);
+    for (const ContributedRows& one : contributors_) {
+      for (const uint64_t key : one.keys) ++begins_[part_of(key) + 1];
+    }
+    for (size_t p = 1; p < begins_.size(); ++p) begins_[p] += begins_[p - 1];
+    std::vector<size_t> next(begins_.begin(), begins_.end() - 1);
+    entries_ = Buffer(total_ * sizeof(Entry));
+    spare_ = Buffer(total_ * sizeof(Entry));
+    Entry* const to = entries(entries_);
+    for (size_t c = 0; c < contributors_.size(); ++c) {
+      const std::span<const uint64_t> keys = contributors_[c].keys;
+      for (size_t i = 0; i < keys.size(); ++i) {
+        form_.make(keys[i] - form_.least, static_cast<uint32_t>(c), static_cast<uint32_t>(i),
+                   to[next[part_of(keys[i])]++]);
+      }
+    }
+  }
+
+  // Stable, so that contributors of an id stay in their order. Returns how many ids there are.
+  size_t sort_part(size_t p) {
+    Entry* from = entries(entries_) + begins_[p];
+    Entry* to = entries(spare_) + begins_[p];
+    const size_t n = begins_[p + 1] - begins_[p];
+    if (n == 0) return 0;
+    uint64_t differ = 0;
+    const uint64_t first = form_.key(from[0]);
+    for (size_t i = 1; i < n; ++i) differ |= form_.key(from[i]) ^ first;
+    int sorted = 0;  // passes
+    for (int low = 0; low < 64; low += kDigitBits) {
+      const uint64_t mask = (uint64_t{1} << kDigitBits) - 1;
+      if ((differ >> low & mask) == 0) continue;
+      sort_digit(from, to, n, low);
+      std::swap(from, to);
+      ++sorted;
+    }
+    if (sorted % 2 == 1) std::memcpy(to, from, n * sizeof(Entry));
+    size_t ids = 1;
+    for (size_t i = 1; i < n; ++i) ids += form_.key(from[i]) != form_.key(from[i - 1]) ? 1 : 0;
+    return ids;
+  }
+
+  void sort_digit(const Entry* from, Entry* to, size_t n, int low) const {
+    constexpr size_t kDigits = size_t{1} << kDigitBits;
+    std::array<uint32_t, kDigits + 1> next{};
+    const auto digit = [&](const Entry& entry) {
+      return static_cast<size_t>(form_.key(entry) >> low & (kDigits - 1));
+    };
+    for (size_t i = 0; i < n; ++i) ++next[digit(from[i]) + 1];
+    for (size_t d = 1; d < kDigits; ++d) next[d] += next[d - 1];
+    for (size_t i = 0; i < n; ++i) to[next[digit(from[i])]++] = from[i];
+  }
+
+  void sum_part(size_t p, uint64_t* keys, float* out) const {
+    const Entry* entry = entries(entries_) + begins_[p];
+    const Entry* const end = entries(entries_) + begins_[p + 1];
+    TreeSumOfSome sum(width_);
+    while (entry != end) {
+      const uint64_t key = form_.key(*entry);
+      size_t contributed = 0;
+      uint32_t last = ~uint32_t{0};
+      for (; entry != end && form_.key(*entry) == key; ++entry) {
+        if (entry + kAhead < end) prefetch(entry[kAhead]);
+        const uint32_t contributor = form_.contributor(*entry);
+        contributed += contributor != last ? 1 : 0;
+        last = contributor;
+        sum.add(contributor, values_of(*entry));
+      }
+      sum.finish(out);
+      if (contributed < contributors_.size()) add_zero(out, width_);
+      *keys++ = key + form_.least;
+      out += width_;
+    }
+  }
+
+  const float* values_of(const Entry& entry) const {
+    return contributors_[form_.contributor(entry)].values + form_.row(entry) * width_;
+  }
+  void prefetch(const Entry& entry) const {
+    const float* const values = values_of(entry);
+    _mm_prefetch(reinterpret_cast<const char*>(values), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(values + width_ - 1), _MM_HINT_T0);
+  }
+  static Entry* entries(const Buffer& memory) { return reinterpret_cast<Entry*>(memory.data()); }
+
+  const std::span<const ContributedRows> contributors_;
+  const size_t width_;
+  const Form form_;
+  size_t total_ = 0;
+  int shift_ = 0;
+  std::vector<size_t> begins_;  // by part
+  Buffer entries_;
+  Buffer spare_;
+};
+
+void check(std::span<const ContributedRows> contributors, size_t width) {
+  size_t most = 0;
+  for (const ContributedRows& one : contributors) most = std::max(most, one.keys.size());
+  if (!contributors.empty() && contributors.size() <= 65536 && most <= 0xffffffff && width > 0) {
+    return;
+  }
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "these rows cannot be merged",
+               .where = "merge_rows",
+               .expected = "1 to 65536 contributors, fewer than 2^32 rows each, a width above 0",
+               .got = str_cat(contributors.size(), " contributors, ", most, " rows, width ", width),
+               .fix = "merge in several steps, or leave out what has no rows"});
+}
+
+}  // namespace
+
+void merge_rows(std::span<const ContributedRows> contributors, size_t width, MergedRows& out,
+                Tiles tiles) {
+  check(contributors, width);
+  const Form form = form_of(contributors);
+  if (form.packed()) {
+    Merge<Packed>(contributors, width, form).run(out, tiles);
+  } else {
+    Merge<Wide>(contributors, width, form).run(out, tiles);
+  }
+}
+
+}  // namespace fleet::fluid::tables

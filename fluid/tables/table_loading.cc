@@ -1,0 +1,213 @@
+#include "fluid/tables/table_loading.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace fleet::fluid::tables {
+namespace {
+
+[[noreturn]] void fail_files(const std::string& what, const std::string& where,
+                             const std::string& expected, const std::string& got) {
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = what,
+               .where = where,
+               .expected = expected,
+               .got = got,
+               .fix = "give every file of one save, each once, for a table of the same form"});
+}
+
+std::string form_of(size_t width, const std::vector<RowState>& states) {
+  std::string text = str_cat("width ", width);
+  for (const RowState& state : states) text += str_cat(", ", state.name, ' ', state.width);
+  return text;
+}
+
+bool is_same_form(const TableFileInfo& info, const TableOptions& options) {
+  const auto same = [](const RowState& a, const RowState& b) {
+    return a.name == b.name && a.width == b.width;
+  };
+  return info.width == options.width &&
+         std::equal(info.states.begin(), info.states.end(), options.states.begin(),
+                    options.states.end(), same);
+}
+
+}  // namespace
+
+RowConversion::RowConversion(const TableFileReader& from, const GrowingTable& to)
+    : from_(from.info().layout()), to_(to.layout()), clock_(from.info().clock) {
+  const TableFileInfo& info = from.info();
+  const TableOptions& options = to.options();
+  if (is_same_form(info, options)) return;
+  fail_files("a file holds rows of another form than the table's",
+             str_cat("file ", from.path().string(), ", growing table '", options.name, "'"),
+             form_of(options.width, options.states), form_of(info.width, info.states));
+}
+
+void RowConversion::convert(const std::byte* from, std::byte* to) const {
+  constexpr size_t kKey = sizeof(uint64_t);
+  if (from_.fields() == to_.fields()) {
+    std::memcpy(to + kKey, from + kKey, to_.bytes() - kKey);
+    return;
+  }
+  std::memcpy(to_.values(to), from_.values(from), to_.floats() * sizeof(float));
+  to_.set_seen(to, from_.fields().seen ? from_.seen(from) : clock_);
+  to_.set_count(to, from_.count(from));
+  to_.set_score(to, from_.show(from), from_.click(from));
+}
+
+void check_piece_order(const TableFileReader& file, const PieceHead& head,
+                       std::span<const std::byte> ids, size_t bytes) {
+  uint32_t bucket = head.first;
+  uint64_t key = 0;
+  for (size_t at = 0; at < ids.size(); at += bytes) {
+    const uint64_t next = RowStore::key_of(ids.data() + at);
+    const uint32_t in = bucket_of(next);
+    const bool follows = in > bucket || (in == bucket && (at == 0 || next > key));
+    if (!follows || in >= head.end) {
+      file.fail_piece(str_cat("id ", next, " is not where it belongs"));
+    }
+    bucket = in;
+    key = next;
+  }
+}
+
+// One load: everything goes into stores of its own, which become the table's at the end.
+class TableLoader {
+ public:
+  TableLoader(GrowingTable& table, const BucketFilter& wanted)
+      : table_(table),
+        wanted_(wanted),
+        rows_(std::make_unique<RowStore>(table.layout_.bytes(), table.options_.deltas)),
+        waiting_(std::make_unique<RowStore>(kWaitingIdBytes)) {}
+
+  void read(TableFileReader& file) {
+    const RowConversion conversion(file, table_);
+    check_part(file);
+    clock_ = std::max(clock_, file.info().clock);
+    PieceHead head;
+    while (file.next(head)) {
+      if (wants(head)) {
+        file.read(body_);
+        take(file, head, conversion);
+      } else {
+        file.skip();
+      }
+    }
+  }
+
+  LoadedTable finish() {
+    for (size_t part = 0; part < present_.size(); ++part) {
+      if (present_[part]) continue;
+      fail_files("a file of a saved table is missing", table_.options_.name,
+                 str_cat(present_.size(), " files"), str_cat("none that is part ", part));
+    }
+    table_.rows_ = std::move(rows_);
+    table_.waiting_ = std::move(waiting_);
+    table_.settled_ = settled_;
+    table_.gone_.clear();
+    table_.clock_ = std::max(table_.clock_, clock_);
+    table_.delta_number_ = *std::max_element(numbers_.begin(), numbers_.end());
+    return {table_.size(), std::move(numbers_)};
+  }
+
+ private:
+  void check_part(const TableFileReader& file) {
+    const TableFileInfo& info = file.info();
+    const std::string where = str_cat("file ", file.path().string());
+    if (info.delta) fail_files("a delta is no whole table", where, "a saved table", "a delta");
+    if (present_.empty()) {
+      present_.resize(info.parts);
+      numbers_.resize(info.parts);
+    }
+    if (info.parts != present_.size()) {
+      fail_files("files of different saves are mixed", where, str_cat(present_.size(), " parts"),
+                 str_cat("one of ", info.parts));
+    }
+    if (present_[info.part]) {
+      fail_files("two files are the same part", where, "each part once",
+                 str_cat("part ", info.part, " twice"));
+    }
+    present_[info.part] = true;
+    numbers_[info.part] = info.delta_number;
+  }
+
+  bool wants(const PieceHead& head) const {
+    if (!wanted_) return true;
+    for (uint32_t b = head.first; b < head.end; ++b) {
+      if (wanted_(b)) return true;
+    }
+    return false;
+  }
+
+  // Ids of `bytes` each, into a store; put(from, to) writes what is behind the key.
+  template <class Put>
+  void insert_all(const TableFileReader& file, const PieceHead& head,
+                  std::span<const std::byte> ids, size_t bytes, RowStore& store, const Put& put) {
+    check_piece_order(file, head, ids, bytes);
+    for (size_t at = 0; at < ids.size();) {
+      const uint32_t bucket = bucket_of(RowStore::key_of(ids.data() + at));
+      size_t end = at;
+      while (end < ids.size() && bucket_of(RowStore::key_of(ids.data() + end)) == bucket) {
+        end += bytes;
+      }
+      if (wanted_ && !wanted_(bucket)) {
+        at = end;
+        continue;
+      }
+      store.reserve(bucket, static_cast<uint32_t>((end - at) / bytes));
+      for (; at < end; at += bytes) {
+        const uint64_t key = RowStore::key_of(ids.data() + at);
+        bool made = false;
+        const RowStore::Place place = store.insert(key, made);
+        if (!made) file.fail_piece(str_cat("another file has id ", key, ", too"));
+        put(ids.data() + at, store.row(place));
+      }
+    }
+  }
+
+  void take(const TableFileReader& file, const PieceHead& head, const RowConversion& conversion) {
+    if (head.gone > 0) file.fail_piece("a whole table has no ids that are gone");
+    const size_t bytes = head.rows * conversion.bytes();
+    const std::span<const std::byte> body = body_;
+    insert_all(file, head, body.first(bytes), conversion.bytes(), *rows_,
+               [&](const std::byte* from, std::byte* to) { conversion.convert(from, to); });
+    insert_all(file, head, body.subspan(bytes), kWaitingIdBytes, *waiting_,
+               [&](const std::byte* from, std::byte* to) {
+                 std::memcpy(to + sizeof(uint64_t), from + sizeof(uint64_t), sizeof(uint64_t));
+                 uint32_t word = 0;
+                 std::memcpy(&word, to + sizeof(uint64_t), sizeof word);
+                 settled_ += word == 0xffffffff ? 1 : 0;
+               });
+  }
+
+  GrowingTable& table_;
+  const BucketFilter& wanted_;
+  std::unique_ptr<RowStore> rows_;
+  std::unique_ptr<RowStore> waiting_;
+  uint64_t settled_ = 0;
+  uint32_t clock_ = 0;
+  std::vector<bool> present_;  // by part
+  std::vector<uint64_t> numbers_;
+  std::vector<std::byte> body_;
+};
+
+LoadedTable load_table(GrowingTable& table, std::span<const std::filesystem::path> files,
+                       const BucketFilter& wanted, FileSystem& disk) {
+  if (files.empty()) {
+    fail_files("a table cannot be loaded from no file", table.options().name, "1 file or more",
+               "none");
+  }
+  TableLoader loader(table, wanted);
+  for (const std::filesystem::path& file : files) {
+    TableFileReader reader(file, disk);
+    loader.read(reader);
+  }
+  return loader.finish();
+}
+
+}  // namespace fleet::fluid::tables

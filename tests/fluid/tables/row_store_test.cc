@@ -1,0 +1,157 @@
+#include "fluid/tables/row_store.h"
+
+#include <gtest/gtest.h>
+#include <unordered_map>
+
+#include "tests/fluid/tables/table_model.h"
+
+namespace fleet::fluid::tables {
+namespace {
+
+using testing::awkward_keys;
+using testing::keys_of_bucket;
+using testing::random_keys;
+
+constexpr size_t kRowBytes = 24;
+
+void write(RowStore& store, RowStore::Place place, uint64_t a, uint64_t b) {
+  std::memcpy(store.row(place) + 8, &a, sizeof a);
+  std::memcpy(store.row(place) + 16, &b, sizeof b);
+}
+uint64_t read(const RowStore& store, RowStore::Place place, size_t word) {
+  uint64_t value = 0;
+  std::memcpy(&value, store.row(place) + 8 * word, sizeof value);
+  return value;
+}
+
+TEST(RowStoreTest, FindsNothingInAnEmptyStore) {
+  const RowStore store(kRowBytes);
+  for (const uint64_t key : awkward_keys()) EXPECT_FALSE(store.find(key).found());
+  EXPECT_EQ(store.size(), 0U);
+}
+
+TEST(RowStoreTest, EveryKeyIsAKey) {
+  RowStore store(kRowBytes);
+  const std::vector<uint64_t> keys = awkward_keys();
+  for (size_t i = 0; i < keys.size(); ++i) {
+    bool made = false;
+    write(store, store.insert(keys[i], made), i, ~i);
+    EXPECT_TRUE(made);
+    store.insert(keys[i], made);
+    EXPECT_FALSE(made);
+  }
+  EXPECT_EQ(store.size(), keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const RowStore::Place place = store.find(keys[i]);
+    ASSERT_TRUE(place.found()) << keys[i];
+    EXPECT_EQ(read(store, place, 0), keys[i]);
+    EXPECT_EQ(read(store, place, 1), i);
+    EXPECT_EQ(read(store, place, 2), ~i);
+  }
+}
+
+TEST(RowStoreTest, ABucketGrowsAndShrinks) {
+  RowStore store(kRowBytes);
+  const std::vector<uint64_t> keys = keys_of_bucket(77, 1500);
+  for (const uint64_t key : keys) {
+    bool made = false;
+    write(store, store.insert(key, made), key, 0);
+  }
+  EXPECT_EQ(store.size_of(77), 1500U);
+  const uint64_t full = store.bytes();
+  EXPECT_EQ(store.erase_if(77, [](const std::byte* row) { return RowStore::key_of(row) % 7 != 0; }) +
+                store.size(),
+            1500U);
+  EXPECT_LT(store.bytes(), full);
+  for (const uint64_t key : keys) {
+    const RowStore::Place place = store.find(key);
+    ASSERT_EQ(place.found(), key % 7 == 0);
+    if (place.found()) {
+      EXPECT_EQ(read(store, place, 1), key);
+    }
+  }
+  store.erase_if(77, [](const std::byte*) { return true; });
+  EXPECT_EQ(store.size(), 0U);
+  EXPECT_FALSE(store.find(keys[0]).found());
+}
+
+// Random operations, against a plain map.
+void compare_with_map(uint64_t seed, int bits) {
+  std::mt19937_64 random(seed);
+  RowStore store(kRowBytes);
+  std::unordered_map<uint64_t, uint64_t> plain;
+  const std::vector<uint64_t> keys = random_keys(random, 40000, bits);
+  for (int round = 0; round < 30; ++round) {
+    for (size_t i = 0; i < 3000; ++i) {
+      const uint64_t key = keys[random() % keys.size()];
+      bool made = false;
+      const RowStore::Place place = store.insert(key, made);
+      EXPECT_EQ(made, !plain.contains(key));
+      write(store, place, plain[key] = random(), key);
+    }
+    if (round % 3 == 2) {
+      const uint64_t rest = random() % 5;
+      for (uint32_t b = 0; b < kBuckets; ++b) {
+        store.erase_if(b, [&](const std::byte* row) { return RowStore::key_of(row) % 5 == rest; });
+      }
+      std::erase_if(plain, [&](const auto& one) { return one.first % 5 == rest; });
+    }
+    ASSERT_EQ(store.size(), plain.size());
+    size_t at = 0;
+    store.visit(keys, kRowBytes, [&](const RowStore::Block& block) {
+      ASSERT_EQ(block.first, at);
+      for (size_t i = 0; i < block.count; ++i, ++at) {
+        const auto found = plain.find(keys[at]);
+        ASSERT_EQ(block.rows[i] != nullptr, found != plain.end());
+        ASSERT_EQ(block.places[i].found(), found != plain.end());
+        if (found == plain.end()) continue;
+        ASSERT_EQ(block.rows[i], store.row(block.places[i]));
+        EXPECT_EQ(read(store, block.places[i], 0), keys[at]);
+        EXPECT_EQ(read(store, block.places[i], 1), found->second);
+      }
+    });
+    ASSERT_EQ(at, keys.size());
+  }
+}
+
+TEST(RowStoreTest, IsAMapOfSmallIds) {
+  compare_with_map(1, 17);
+}
+TEST(RowStoreTest, IsAMapOfAllIds) {
+  compare_with_map(2, 64);
+}
+
+TEST(RowStoreTest, VisitsAnyNumberOfKeys) {
+  RowStore store(kRowBytes);
+  bool made = false;
+  store.insert(5, made);
+  for (size_t n = 0; n < 140; ++n) {
+    const std::vector<uint64_t> keys(n, 5);
+    size_t found = 0;
+    store.visit(keys, kRowBytes, [&](const RowStore::Block& block) {
+      for (size_t i = 0; i < block.count; ++i) found += block.rows[i] != nullptr ? 1 : 0;
+    });
+    EXPECT_EQ(found, n);
+  }
+}
+
+TEST(RowStoreTest, TakesSixteenBytesARowAtMost) {
+  for (const size_t floats : {10, 16, 48}) {
+    const size_t payload = (floats * 4 + 7) / 8 * 8;
+    RowStore store(8 + payload);
+    std::mt19937_64 random(3);
+    for (size_t rows = 0; rows < 3'000'000; ++rows) {
+      bool made = false;
+      store.insert(random(), made);
+      if (rows < 1'000'000 || rows % 50'000 != 0) continue;
+      const double each = static_cast<double>(store.bytes()) / static_cast<double>(store.size());
+      ASSERT_LE(each, static_cast<double>(payload + 16)) << rows << " rows of " << floats;
+    }
+    const double reserved = static_cast<double>(store.reserved_bytes()) /
+                            static_cast<double>(store.size());
+    EXPECT_LE(reserved, static_cast<double>(payload + 17));
+  }
+}
+
+}  // namespace
+}  // namespace fleet::fluid::tables
