@@ -65,13 +65,6 @@ uint64_t fnv1a(std::string_view bytes, uint64_t seed) {
   return hash;
 }
 
-uint64_t mix64(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc) {
   uint64_t state = static_cast<uint32_t>(~crc);
   const std::byte* p = bytes.data();

@@ -15,7 +15,7 @@ constexpr size_t kKeyCost = 64;
 constexpr size_t kAhead = 12;
 
 // What is counted of an id without a row.
-constexpr size_t kWaitingBytes = 16;
+constexpr size_t kWaitingBytes = 8;
 constexpr uint32_t kSettled = 0xffffffff;  // its row was made
 
 template <class T>
@@ -76,16 +76,14 @@ void GrowingTable::rows(std::span<const uint64_t> keys, float* values, Tiles til
     const auto first = static_cast<size_t>(begin);
     std::vector<size_t>& mine = lacking[static_cast<size_t>(begin / size)];
     rows_->visit(keys.subspan(first, static_cast<size_t>(end - begin)),
-                 layout_.bytes_to_values_end(), [&](const RowStore::Block& block) {
-                   for (size_t i = 0; i < block.count; ++i) {
-                     const size_t at = first + block.first + i;
-                     if (block.rows[i] == nullptr) {
-                       mine.push_back(at);
-                       continue;
-                     }
-                     saw(block.places[i], block.rows[i], true);
-                     copy_floats(layout_.values(block.rows[i]), values + at * width, width);
+                 layout_.bytes_to_values_end(),
+                 [&](size_t i, std::byte* row, RowStore::Place place) {
+                   if (row == nullptr) {
+                     mine.push_back(first + i);
+                     return;
                    }
+                   saw(place, row, true);
+                   copy_floats(layout_.values(row), values + (first + i) * width, width);
                  });
   });
   make_rows(keys, lacking, values, tiles);
@@ -161,7 +159,7 @@ bool GrowingTable::admit_by_count(uint64_t key) {
   const RowStore::Place place = waiting_->insert(key, made);
   waiting_->change(place);
   std::byte* const id = waiting_->row(place);
-  uint32_t count = get<uint32_t>(id, 8);
+  uint32_t count = get<uint32_t>(id, 0);
   if (count == kSettled) {
     count = 0;
     --settled_;
@@ -169,24 +167,25 @@ bool GrowingTable::admit_by_count(uint64_t key) {
   ++count;
   const bool admitted = count >= options_.admission.count;
   settled_ += admitted ? 1 : 0;
-  set(id, 8, admitted ? kSettled : count);
-  set(id, 12, clock_);
+  set(id, 0, admitted ? kSettled : count);
+  set(id, 4, clock_);
   return admitted;
 }
 
 bool GrowingTable::admit_by_score(uint64_t key, float& show, float& click) {
   const RowStore::Place place = waiting_->find(key);
   std::byte* const id = place.found() ? waiting_->row(place) : nullptr;
-  const bool waits = id != nullptr && get<uint32_t>(id, 8) != kSettled;
-  show = waits ? get<float>(id, 8) : 0;
-  click = waits ? get<float>(id, 12) : 0;
+  const bool waits = id != nullptr && get<uint32_t>(id, 0) != kSettled;
+  show = waits ? get<float>(id, 0) : 0;
+  click = waits ? get<float>(id, 4) : 0;
   const ScoreRule& rule = options_.score;
-  if (rule.show_coefficient * show + rule.click_coefficient * click < options_.admission.threshold) {
+  if (rule.show_coefficient * show + rule.click_coefficient * click <
+      options_.admission.threshold) {
     return false;
   }
   if (waits) {
     waiting_->change(place);
-    set(id, 8, kSettled);
+    set(id, 0, kSettled);
     ++settled_;
   }
   return true;
@@ -197,10 +196,10 @@ void GrowingTable::add_waiting(uint64_t key, float show, float click) {
   const RowStore::Place place = waiting_->insert(key, made);
   waiting_->change(place);
   std::byte* const id = waiting_->row(place);
-  const bool settled = get<uint32_t>(id, 8) == kSettled;
+  const bool settled = get<uint32_t>(id, 0) == kSettled;
   settled_ -= settled ? 1 : 0;
-  set(id, 8, (settled ? 0 : get<float>(id, 8)) + show);
-  set(id, 12, (settled ? 0 : get<float>(id, 12)) + click);
+  set(id, 0, (settled ? 0 : get<float>(id, 0)) + show);
+  set(id, 4, (settled ? 0 : get<float>(id, 4)) + click);
 }
 
 void GrowingTable::add_shows(std::span<const uint64_t> keys, std::span<const float> shows,
@@ -214,18 +213,16 @@ void GrowingTable::add_shows(std::span<const uint64_t> keys, std::span<const flo
                  .fix = "give one of each for every id"});
   }
   const bool waits = options_.admission.kind == Admission::Kind::kScore;
-  rows_->visit(keys, layout_.values_at(), [&](const RowStore::Block& block) {
-    for (size_t i = 0; i < block.count; ++i) {
-      const size_t at = block.first + i;
-      std::byte* const row = block.rows[i];
-      if (row != nullptr && layout_.fields().score) {
-        rows_->change(block.places[i]);
-        layout_.set_score(row, layout_.show(row) + shows[at], layout_.click(row) + clicks[at]);
-      } else if (row == nullptr && waits) {
-        add_waiting(keys[at], shows[at], clicks[at]);
-      }
-    }
-  });
+  rows_->visit(keys, std::max<size_t>(1, layout_.values_at()),
+               [&](size_t i, std::byte* row, RowStore::Place place) {
+                 if (row != nullptr && layout_.fields().score) {
+                   rows_->change(place);
+                   layout_.set_score(row, layout_.show(row) + shows[i],
+                                     layout_.click(row) + clicks[i]);
+                 } else if (row == nullptr && waits) {
+                   add_waiting(keys[i], shows[i], clicks[i]);
+                 }
+               });
   forget_waiting();
   limit_memory();
 }
@@ -233,23 +230,23 @@ void GrowingTable::add_shows(std::span<const uint64_t> keys, std::span<const flo
 void GrowingTable::find(std::span<const uint64_t> keys, float* values, Missing missing,
                         Tiles tiles) const {
   const size_t width = layout_.width();
-  tiles.ranges(
-      static_cast<int64_t>(keys.size()), tile_keys(width), [&](int64_t begin, int64_t end) {
-        const std::span mine = keys.subspan(static_cast<size_t>(begin),
-                                            static_cast<size_t>(end - begin));
-        float* to = values + static_cast<size_t>(begin) * width;
-        rows_->visit(mine, layout_.bytes_to_values_end(), [&](const RowStore::Block& block) {
-          for (size_t i = 0; i < block.count; ++i, to += width) {
-            if (block.rows[i] != nullptr) {
-              copy_floats(layout_.values(block.rows[i]), to, width);
-            } else if (missing == Missing::kZero) {
-              std::fill_n(to, width, 0.0f);
-            } else {
-              draws_.fill(mine[block.first + i], {to, width});
-            }
-          }
-        });
-      });
+  tiles.ranges(static_cast<int64_t>(keys.size()), tile_keys(width),
+               [&](int64_t begin, int64_t end) {
+                 const std::span mine =
+                     keys.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+                 float* to = values + static_cast<size_t>(begin) * width;
+                 rows_->visit(mine, layout_.bytes_to_values_end(),
+                              [&](size_t i, const std::byte* row, RowStore::Place) {
+                                if (row != nullptr) {
+                                  copy_floats(layout_.values(row), to, width);
+                                } else if (missing == Missing::kZero) {
+                                  std::fill_n(to, width, 0.0f);
+                                } else {
+                                  draws_.fill(mine[i], {to, width});
+                                }
+                                to += width;
+                              });
+               });
 }
 
 template <class Sink>
@@ -263,18 +260,16 @@ void GrowingTable::apply_all(std::span<const uint64_t> keys, const float* gradie
     auto sink = make_sink();
     const auto first = static_cast<size_t>(begin);
     rows_->visit(keys.subspan(first, static_cast<size_t>(end - begin)), layout_.bytes(),
-                 [&](const RowStore::Block& block) {
-                   for (size_t i = 0; i < block.count; ++i) {
-                     const size_t at = first + block.first + i;
-                     if (block.rows[i] == nullptr) {
-                       lacking[static_cast<size_t>(begin / size)].push_back(at);
-                       continue;
-                     }
-                     rows_->change(block.places[i]);
-                     rows_->mark_touched(block.places[i]);
-                     saw(block.places[i], block.rows[i], false);
-                     sink.add(keys[at], layout_.values(block.rows[i]), gradients + at * width);
+                 [&](size_t i, std::byte* row, RowStore::Place place) {
+                   const size_t at = first + i;
+                   if (row == nullptr) {
+                     lacking[static_cast<size_t>(begin / size)].push_back(at);
+                     return;
                    }
+                   rows_->change(place);
+                   rows_->mark_touched(place);
+                   saw(place, row, false);
+                   sink.add(keys[at], layout_.values(row), gradients + at * width);
                  });
     sink.flush();
   });
@@ -293,10 +288,9 @@ std::vector<size_t> GrowingTable::make_for_gradients(std::span<const uint64_t> k
   std::vector<size_t> made;
   for (const auto& part : lacking) {
     for (const size_t at : part) {
-      const bool admitted =
-          kind == Admission::Kind::kAlways ||
-          (kind == Admission::Kind::kProbability && draws_.admits(keys[at])) ||
-          (kind == Admission::Kind::kCount && options_.admission.count <= 1);
+      const bool admitted = kind == Admission::Kind::kAlways ||
+                            (kind == Admission::Kind::kProbability && draws_.admits(keys[at])) ||
+                            (kind == Admission::Kind::kCount && options_.admission.count <= 1);
       if (!admitted) {
         ++counts_.dropped;
         continue;
@@ -345,10 +339,10 @@ void GrowingTable::put(uint64_t key, std::span<const float> values_and_states) {
 
 void GrowingTable::scan(uint32_t first, uint32_t end, const Visitor& visitor) const {
   for (uint32_t b = first; b < std::min(end, kBuckets); ++b) {
-    rows_->for_each(b, [&](const std::byte* row) {
+    rows_->for_each(b, [&](uint64_t key, const std::byte* row) {
       const float* const values = layout_.values(row);
       const size_t width = layout_.width();
-      visitor({.key = RowStore::key_of(row),
+      visitor({.key = key,
                .values = {values, width},
                .states = {values + width, layout_.floats() - width},
                .seen = layout_.seen(row),

@@ -5,8 +5,9 @@
 // Memory. A row costs its values, states and RowFields, and at most 16 bytes more on average in
 // tables of a million rows or more: its id, and what finds it (row_store.h).
 //
-// Threads. One call at a time. A call shares its work by the Tiles that it is given, and its results
-// do not depend on them. Making a TableSaver and its collect() are such calls, too; its write() is not.
+// Threads. One call at a time. A call shares its work by the Tiles that it is given, and its
+// results do not depend on them. Making a TableSaver and its collect() are such calls, too; its
+// write() is not.
 //
 // Bits. What a row starts from, and which ids are admitted by a probability, are functions of seed,
 // name and id. Everything else is a function of the calls that named a row's id, and of those that
@@ -15,9 +16,9 @@
 // bytes, is the limit (evict_to, MemoryLimit, Admission::counted_ids), what is evicted depends on
 // what else this server has.
 //
-// Ids are any 64 bits; int64 ids are cast. Those of a call are each given once: the caller makes them
-// unique. rows() and apply() of an id that is given twice make one row, but may count it twice, or
-// lose one of its gradients.
+// Ids are any 64 bits; int64 ids are cast. Those of a call are each given once: the caller makes
+// them unique. rows() and apply() of an id that is given twice make one row, but may count it
+// twice, or lose one of its gradients.
 #pragma once
 
 #include <cstddef>
@@ -96,8 +97,7 @@ class GrowingTable {
   enum class Missing { kInitial, kZero };
   // Lookups of tests and inference: change nothing. Ids without rows read what their rows would
   // start from, or zeros.
-  void find(std::span<const uint64_t> keys, float* values, Missing missing,
-            Tiles tiles = {}) const;
+  void find(std::span<const uint64_t> keys, float* values, Missing missing, Tiles tiles = {}) const;
   bool contains(uint64_t key) const { return rows_->find(key).found(); }
 
   // Gradients are [keys, width]. An id without a row gets one when its admission needs no lookups
@@ -132,6 +132,7 @@ class GrowingTable {
   // them. Asks no admission.
   void put(uint64_t key, std::span<const float> values_and_states);
 
+  bool is_being_saved() const { return rows_->has_snapshots(); }
   // Of the last delta that was written of this table, or read into it.
   uint64_t delta_number() const { return delta_number_; }
 

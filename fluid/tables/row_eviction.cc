@@ -20,7 +20,7 @@ constexpr uint32_t kSettled = 0xffffffff;  // as in growing_table.cc
 
 uint32_t first_word(const std::byte* waiting) {
   uint32_t word = 0;
-  std::memcpy(&word, waiting + sizeof(uint64_t), sizeof word);
+  std::memcpy(&word, waiting, sizeof word);
   return word;
 }
 
@@ -30,9 +30,9 @@ template <class Gone>
 uint64_t GrowingTable::erase(uint32_t bucket, const Gone& gone) {
   const size_t most = gone_.size() + rows_->size_of(bucket);
   if (options_.deltas && most > gone_.capacity()) gone_.reserve(std::max(most, 2 * gone_.size()));
-  const uint64_t erased = rows_->erase_if(bucket, [&](const std::byte* row) {
-    if (!gone(row)) return false;
-    if (options_.deltas) gone_.push_back(RowStore::key_of(row));
+  const uint64_t erased = rows_->erase_if(bucket, [&](uint64_t key, const std::byte* row) {
+    if (!gone(key, row)) return false;
+    if (options_.deltas) gone_.push_back(key);
     return true;
   });
   counts_.evicted += erased;
@@ -47,10 +47,10 @@ uint64_t GrowingTable::evict(std::span<const uint64_t> keys) {
   uint64_t erased = 0;
   for (auto begin = wanted.begin(); begin != wanted.end();) {
     const uint32_t bucket = begin->first;
-    const auto end = std::find_if(begin, wanted.end(),
-                                  [&](const auto& one) { return one.first != bucket; });
-    erased += erase(bucket, [&](const std::byte* row) {
-      return std::binary_search(begin, end, std::pair{bucket, RowStore::key_of(row)});
+    const auto end =
+        std::find_if(begin, wanted.end(), [&](const auto& one) { return one.first != bucket; });
+    erased += erase(bucket, [&](uint64_t key, const std::byte*) {
+      return std::binary_search(begin, end, std::pair{bucket, key});
     });
     begin = end;
   }
@@ -81,7 +81,7 @@ uint64_t GrowingTable::evict_unseen(uint32_t age) {
   require_rank(RowRank::kSeen, "evict_unseen");
   uint64_t erased = 0;
   for (uint32_t b = 0; b < kBuckets; ++b) {
-    erased += erase(b, [&](const std::byte* row) {
+    erased += erase(b, [&](uint64_t, const std::byte* row) {
       const uint32_t seen = layout_.seen(row);
       return clock_ > seen && clock_ - seen > age;
     });
@@ -95,8 +95,8 @@ uint64_t GrowingTable::evict_least(uint64_t count, RowRank rank) {
     const bool all = count >= rows_->size();
     const RowOrder bound = all ? RowOrder{} : order_above_least(*rows_, count, rank_of_row);
     for (uint32_t b = 0; b < kBuckets; ++b) {
-      erased += erase(b, [&](const std::byte* row) {
-        return all || RowOrder{rank_of_row(row), RowStore::key_of(row)} < bound;
+      erased += erase(b, [&](uint64_t key, const std::byte* row) {
+        return all || RowOrder{rank_of_row(row), key} < bound;
       });
     }
     return erased;
@@ -126,7 +126,7 @@ uint64_t GrowingTable::evict_below(double bound, RowRank rank) {
   require_rank(rank, "evict_below");
   uint64_t erased = 0;
   for (uint32_t b = 0; b < kBuckets; ++b) {
-    erased += erase(b, [&](const std::byte* row) {
+    erased += erase(b, [&](uint64_t, const std::byte* row) {
       switch (rank) {
         case RowRank::kSeen:
           return layout_.seen(row) < bound;
@@ -153,7 +153,7 @@ uint64_t GrowingTable::shrink(const ShrinkRule& rule) {
       std::byte* const row = rows_->row({b, i});
       layout_.set_score(row, layout_.show(row) * decay, layout_.click(row) * decay);
     }
-    erased += erase(b, [&](const std::byte* row) {
+    erased += erase(b, [&](uint64_t, const std::byte* row) {
       const uint32_t seen = layout_.seen(row);
       const bool unseen = fields.seen && clock_ > seen && clock_ - seen > rule.delete_unseen;
       return unseen || (fields.score && score_of(row) < rule.delete_below);
@@ -166,26 +166,27 @@ uint64_t GrowingTable::shrink(const ShrinkRule& rule) {
       if (first_word(id) == kSettled) continue;
       waiting_->change({b, i});
       std::array<float, 2> score{};
-      std::memcpy(score.data(), id + sizeof(uint64_t), sizeof score);
+      std::memcpy(score.data(), id, sizeof score);
       for (float& one : score) one *= decay;
-      std::memcpy(id + sizeof(uint64_t), score.data(), sizeof score);
+      std::memcpy(id, score.data(), sizeof score);
     }
   }
   return erased;
 }
 
 void GrowingTable::drop_bucket(uint32_t bucket) {
-  rows_->erase_if(bucket, [](const std::byte*) { return true; });
+  rows_->erase_if(bucket, [](uint64_t, const std::byte*) { return true; });
   settled_ -= waiting_->erase_if(
-      bucket, [](const std::byte* id) { return first_word(id) == kSettled; });
-  waiting_->erase_if(bucket, [](const std::byte*) { return true; });
+      bucket, [](uint64_t, const std::byte* id) { return first_word(id) == kSettled; });
+  waiting_->erase_if(bucket, [](uint64_t, const std::byte*) { return true; });
 }
 
 void GrowingTable::forget_waiting() {
   // Ids that got their rows go together: each time, the index of every bucket is made anew.
   if (settled_ > 1024 + waiting_->size() / 8) {
     for (uint32_t b = 0; b < kBuckets; ++b) {
-      waiting_->erase_if(b, [](const std::byte* id) { return first_word(id) == kSettled; });
+      waiting_->erase_if(b,
+                         [](uint64_t, const std::byte* id) { return first_word(id) == kSettled; });
     }
     settled_ = 0;
   }
@@ -197,15 +198,15 @@ void GrowingTable::forget_waiting() {
     if (word == kSettled) return 0U;
     if (counts) return word;
     std::array<float, 2> score{};
-    std::memcpy(score.data(), id + sizeof(uint64_t), sizeof score);
+    std::memcpy(score.data(), id, sizeof score);
     return std::max(1U, rank_of(static_cast<float>(options_.score.show_coefficient * score[0] +
                                                    options_.score.click_coefficient * score[1])));
   };
   const uint64_t stay = most - most / 8;
   const RowOrder bound = order_above_least(*waiting_, waiting_->size() - stay, rank);
   for (uint32_t b = 0; b < kBuckets; ++b) {
-    waiting_->erase_if(b, [&](const std::byte* id) {
-      return RowOrder{rank(id), RowStore::key_of(id)} < bound;
+    waiting_->erase_if(b, [&](uint64_t key, const std::byte* id) {
+      return RowOrder{rank(id), key} < bound;
     });
   }
   settled_ = 0;

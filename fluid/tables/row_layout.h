@@ -1,4 +1,4 @@
-// The bytes of a row: key, metadata, values, states, one behind the other.
+// The bytes of a row: metadata, values, states, one behind the other.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ class RowLayout {
   RowLayout() = default;
   RowLayout(size_t width, const std::vector<RowState>& states, RowFields fields)
       : fields_(fields), width_(width) {
-    size_t at = sizeof(uint64_t);
+    size_t at = 0;
     if (fields.seen) seen_ = take(at);
     if (fields.count) count_ = take(at);
     if (fields.score) show_ = take(at);
@@ -22,7 +22,7 @@ class RowLayout {
     values_ = at;
     floats_ = width;
     for (const RowState& state : states) floats_ += state.width;
-    bytes_ = (at + floats_ * sizeof(float) + 7) / 8 * 8;
+    bytes_ = at + floats_ * sizeof(float);
   }
 
   size_t bytes() const { return bytes_; }
@@ -44,17 +44,19 @@ class RowLayout {
   uint32_t count(const std::byte* row) const { return get<uint32_t>(row, count_); }
   float show(const std::byte* row) const { return get<float>(row, show_); }
   float click(const std::byte* row) const {
-    return get<float>(row, show_ == 0 ? 0 : show_ + sizeof(float));
+    return get<float>(row, show_ == kNone ? kNone : show_ + sizeof(float));
   }
   // Nothing where rows have no such field.
   void set_seen(std::byte* row, uint32_t seen) const { set(row, seen_, seen); }
   void set_count(std::byte* row, uint32_t count) const { set(row, count_, count); }
   void set_score(std::byte* row, float show, float click) const {
     set(row, show_, show);
-    set(row, show_ == 0 ? 0 : show_ + sizeof(float), click);
+    set(row, show_ == kNone ? kNone : show_ + sizeof(float), click);
   }
 
  private:
+  static constexpr size_t kNone = ~size_t{0};
+
   static size_t take(size_t& at) {
     const size_t begin = at;
     at += 4;
@@ -63,20 +65,20 @@ class RowLayout {
   template <class T>
   static T get(const std::byte* row, size_t at) {
     T value{};
-    if (at != 0) std::memcpy(&value, row + at, sizeof value);
+    if (at != kNone) std::memcpy(&value, row + at, sizeof value);
     return value;
   }
   template <class T>
   static void set(std::byte* row, size_t at, T value) {
-    if (at != 0) std::memcpy(row + at, &value, sizeof value);
+    if (at != kNone) std::memcpy(row + at, &value, sizeof value);
   }
 
   RowFields fields_;
   size_t width_ = 0;
   size_t floats_ = 0;
-  size_t seen_ = 0;  // 0: none, as with the next two
-  size_t count_ = 0;
-  size_t show_ = 0;
+  size_t seen_ = kNone;
+  size_t count_ = kNone;
+  size_t show_ = kNone;
   size_t values_ = 0;
   size_t bytes_ = 0;
 };

@@ -39,8 +39,8 @@ RowOrder order_above_least(const RowStore& store, uint64_t count, const Rank& ra
   for (int d = 0; d < kDigits; ++d) {
     counters->fill(0);
     for (uint32_t b = 0; b < kBuckets; ++b) {
-      store.for_each(b, [&](const std::byte* row) {
-        const RowOrder order{rank(row), RowStore::key_of(row)};
+      store.for_each(b, [&](uint64_t key, const std::byte* row) {
+        const RowOrder order{rank(row), key};
         for (int before = 0; before < d; ++before) {
           if (order.digit(before) != found[static_cast<size_t>(before)]) return;
         }

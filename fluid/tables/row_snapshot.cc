@@ -7,10 +7,12 @@ namespace fleet::fluid::tables {
 namespace {
 
 constexpr uint32_t kRows = RowStore::kChunkRows;
+constexpr uint32_t kWords = kRows / 64;
 
 }  // namespace
 
-RowSnapshot::RowSnapshot(RowStore& store, Which which) : store_(&store), which_(which) {
+RowSnapshot::RowSnapshot(RowStore& store, Which which)
+    : store_(&store), which_(which), kept_keys_(kBuckets) {
   uint32_t chunks = 0;
   for (uint32_t b = 0; b < kBuckets; ++b) {
     rows_.push_back(store.buckets_[b].rows);
@@ -19,16 +21,13 @@ RowSnapshot::RowSnapshot(RowStore& store, Which which) : store_(&store), which_(
   }
   first_.push_back(chunks);
   kept_ = std::vector<std::atomic<std::byte*>>(chunks);
-  if (which == Which::kTouched) {
-    touched_.resize(chunks);
-    store.snapshots_.reserve(store.snapshots_.size() + 1);
-    for (uint32_t b = 0; b < kBuckets; ++b) {
-      for (uint32_t c = first_[b]; c < first_[b + 1]; ++c) {
-        touched_[c] = std::exchange(store.buckets_[b].chunks[c - first_[b]].touched, 0);
-      }
+  if (which == Which::kTouched) touched_.resize(size_t{chunks} * kWords);
+  store.snapshots_.push_back(this);
+  for (uint32_t b = 0; which == Which::kTouched && b < kBuckets; ++b) {
+    for (uint32_t word = 0; word * 64 < rows_[b]; ++word) {
+      touched_[first_[b] * kWords + word] = std::exchange(store.touched_[b][word], 0);
     }
   }
-  store.snapshots_.push_back(this);
 }
 
 RowSnapshot::~RowSnapshot() {
@@ -39,8 +38,11 @@ RowSnapshot::~RowSnapshot() {
 void RowSnapshot::keep(uint32_t bucket, uint32_t chunk) {
   const uint32_t at = first_[bucket] + chunk;
   if (bucket < next_ || at >= first_[bucket + 1]) return;
-  if (which_ == Which::kTouched && touched_[at] == 0) return;
   if (kept_[at].load(std::memory_order_acquire) != nullptr) return;
+  if (which_ == Which::kTouched) {
+    const auto words = touched_.begin() + at * kWords;
+    if (std::all_of(words, words + kWords, [](uint64_t word) { return word == 0; })) return;
+  }
   const std::lock_guard lock(keeping_);
   if (kept_[at].load(std::memory_order_relaxed) != nullptr) return;
   const size_t bytes = std::min(kRows, rows_[bucket] - chunk * kRows) * store_->row_bytes();
@@ -50,43 +52,63 @@ void RowSnapshot::keep(uint32_t bucket, uint32_t chunk) {
   kept_[at].store(copy.release(), std::memory_order_release);
 }
 
-std::byte* RowSnapshot::row_at(uint32_t bucket, uint32_t number) const {
-  std::byte* const kept =
+void RowSnapshot::append_keys(uint32_t bucket, std::vector<Key>& keys) const {
+  RowStore::each_slot(store_->buckets_[bucket], [&](const IndexGroup& group, uint32_t slot) {
+    const uint32_t number = group.number(slot);
+    if (number >= rows_[bucket]) return;
+    const bool wanted = which_ == Which::kAll ||
+                        (touched_[first_[bucket] * kWords + number / 64] >> (number % 64) & 1) != 0;
+    if (wanted) keys.emplace_back(unmix64(group.hash(slot, bucket)), number);
+  });
+}
+
+void RowSnapshot::keep_keys(uint32_t bucket) {
+  if (bucket < next_ || kept_keys_[bucket] != nullptr) return;
+  auto keys = std::make_unique<std::vector<Key>>();
+  append_keys(bucket, *keys);
+  kept_bytes_.fetch_add(keys->size() * sizeof(Key), std::memory_order_relaxed);
+  kept_keys_[bucket] = std::move(keys);
+}
+
+const std::byte* RowSnapshot::row_at(uint32_t bucket, uint32_t number) const {
+  const std::byte* const kept =
       kept_[first_[bucket] + number / kRows].load(std::memory_order_relaxed);
   if (kept == nullptr) return store_->row({bucket, number});
   return kept + number % kRows * store_->row_bytes();
 }
 
-bool RowSnapshot::wants(uint32_t bucket, uint32_t number) const {
-  if (which_ == Which::kAll) return true;
-  return (touched_[first_[bucket] + number / kRows] >> (number % kRows) & 1) != 0;
-}
-
 uint64_t RowSnapshot::next_bucket(std::vector<std::byte>& out) {
   const uint32_t bucket = next_;
   order_.clear();
-  for (uint32_t i = 0; i < rows_[bucket]; ++i) {
-    if (!wants(bucket, i)) continue;
-    const std::byte* const row = row_at(bucket, i);
-    order_.emplace_back(RowStore::key_of(row), row);
+  if (kept_keys_[bucket] != nullptr) {
+    order_.swap(*kept_keys_[bucket]);
+    kept_bytes_.fetch_sub(order_.size() * sizeof(Key), std::memory_order_relaxed);
+    kept_keys_[bucket].reset();
+  } else {
+    append_keys(bucket, order_);
   }
   std::sort(order_.begin(), order_.end());
   const size_t bytes = store_->row_bytes();
   size_t at = out.size();
-  out.resize(at + order_.size() * bytes);
-  for (const auto& [key, row] : order_) {
-    std::memcpy(out.data() + at, row, bytes);
-    at += bytes;
+  out.resize(at + order_.size() * (sizeof(uint64_t) + bytes));
+  for (const auto& [key, number] : order_) {
+    std::memcpy(out.data() + at, &key, sizeof key);
+    std::memcpy(out.data() + at + sizeof key, row_at(bucket, number), bytes);
+    at += sizeof key + bytes;
   }
   ++next_;
+  forget(bucket);
+  return order_.size();
+}
+
+void RowSnapshot::forget(uint32_t bucket) {
   for (uint32_t c = first_[bucket]; c < first_[bucket + 1]; ++c) {
     std::byte* const kept = kept_[c].exchange(nullptr, std::memory_order_relaxed);
     if (kept == nullptr) continue;
     const uint32_t rows = std::min(kRows, rows_[bucket] - (c - first_[bucket]) * kRows);
-    kept_bytes_.fetch_sub(rows * bytes, std::memory_order_relaxed);
+    kept_bytes_.fetch_sub(rows * store_->row_bytes(), std::memory_order_relaxed);
     delete[] kept;
   }
-  return order_.size();
 }
 
 }  // namespace fleet::fluid::tables

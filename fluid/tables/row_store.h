@@ -2,14 +2,15 @@
 // GrowingTable's (growing_table.h).
 //
 // A key's hash says its bucket, of 4 096. A bucket has its rows one behind the other, in chunks of
-// 64, and an index of its own: groups of 16 words, a cache line each, where a word is ten bits of
-// the hash and a row's number in the bucket. A row is looked for in the group that the hash says,
-// then in the next ones, until a group has an empty word. So a row costs its bytes and
-//   index     4 B / 0.83 to 0.94 (a full index becomes an eighth larger)
-//   chunk     16 B for 64 rows; room for rows to come: 1/64 of the bucket on average
+// 256, and an index of its own: groups of seven slots, a cache line each (row_index_impl.h). A key
+// is looked for in the group that its hash says, then in the next ones, until one is not full.
+// Slots have the whole key, so rows have none, and none is read to find another. A row costs its
+// bytes and
+//   index     64 B / 7 / (0.78 to 0.875): a full index becomes an eighth larger
+//   chunks    8 B for 256 rows; room for rows to come: 1/64 of the bucket on average
 // and nothing is ever copied as a whole: a bucket that grows copies its index and one chunk.
-// Finding a row reads three cache lines that no cache has, when the table is large: a group, and
-// the two that a row's begin lies in.
+// To find a row of 64 bytes two cache lines are read that no cache has, when the table is large:
+// its group and the row; the arrays of chunks stay in caches.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 
 #include "base/hash.h"
 #include "fluid/tables/line_memory.h"
+#include "fluid/tables/row_index_impl.h"
 
 namespace fleet::fluid::tables {
 
@@ -37,14 +39,12 @@ class RowSnapshot;
 
 // One caller at a time, but: visit(), row(), change() and mark_touched() may be called at once from
 // several threads, for rows that differ. Pointers to rows are valid until rows are inserted or
-// erased. Throws std::bad_alloc, and is then as before; UsageError when a bucket is full (4 million
-// rows: 17 thousand million in a table).
+// erased. Throws std::bad_alloc, and is then as before; UsageError when a bucket is full (a million
+// rows: 4 thousand million in a table).
 class RowStore {
  public:
-  static constexpr uint32_t kChunkRows = 64;
-  static constexpr uint32_t kNone = 0xffffffff;
-  // Keys that are looked up together: their cache lines are on their way at once.
-  static constexpr size_t kBlock = 32;
+  static constexpr uint32_t kChunkRows = 256;
+  static constexpr uint32_t kNone = IndexGroup::kMostRows;
 
   // Where a row is. Valid until rows are inserted or erased.
   struct Place {
@@ -52,16 +52,8 @@ class RowStore {
     uint32_t number = kNone;  // in the bucket
     bool found() const { return number != kNone; }
   };
-  // What is known of keys [first, first + count) of a call of visit().
-  struct Block {
-    size_t first = 0;
-    size_t count = 0;
-    std::array<std::byte*, kBlock> rows;  // null: no such row
-    std::array<Place, kBlock> places;
-  };
 
-  // A multiple of 8; the first 8 of a row are its key. `tracks`: whether mark_touched() does
-  // anything.
+  // A multiple of 4. `tracks`: whether mark_touched() does anything.
   explicit RowStore(size_t row_bytes, bool tracks = false);
   ~RowStore();
   RowStore(const RowStore&) = delete;
@@ -74,22 +66,18 @@ class RowStore {
   uint64_t bytes() const { return memory_.used() + buckets_.size() * sizeof(Bucket); }
   // Memory that the system gave.
   uint64_t reserved_bytes() const { return memory_.reserved() + buckets_.size() * sizeof(Bucket); }
+  bool has_snapshots() const { return !snapshots_.empty(); }
 
   Place find(uint64_t key) const;
   std::byte* row(Place place) const { return row_at(buckets_[place.bucket], place.number); }
-  static uint64_t key_of(const std::byte* row) {
-    uint64_t key = 0;
-    std::memcpy(&key, row, sizeof key);
-    return key;
-  }
-  // Calls consume(block) for the keys, in their order, up to kBlock at a time; `needed` bytes of
-  // each row are then in the cache.
+  // Calls consume(i, row, place) for the keys, in their order; `needed` bytes of the row are then
+  // in the cache. Null: there is none.
   template <class Consume>
   void visit(std::span<const uint64_t> keys, size_t needed, const Consume& consume) const;
 
   // Starts to read what inserting the key reads.
   void prefetch_insert(uint64_t key) const;
-  // The row of the key; a new one is zeros behind its key, and touched. `made`: it is new.
+  // The row of the key; a new one is zeros, and touched. `made`: it is new.
   Place insert(uint64_t key, bool& made);
   // Before bytes of the row change: snapshots keep those of now.
   void change(Place place) {
@@ -98,9 +86,8 @@ class RowStore {
   // The next snapshot of touched rows has it.
   void mark_touched(Place place) {
     if (!tracks_) return;
-    const std::atomic_ref<uint64_t> word(
-        buckets_[place.bucket].chunks[place.number / kChunkRows].touched);
-    const uint64_t bit = uint64_t{1} << (place.number % kChunkRows);
+    const std::atomic_ref<uint64_t> word(touched_[place.bucket][place.number / 64]);
+    const uint64_t bit = uint64_t{1} << (place.number % 64);
     if ((word.load(std::memory_order_relaxed) & bit) == 0) {
       word.fetch_or(bit, std::memory_order_relaxed);
     }
@@ -108,104 +95,159 @@ class RowStore {
   void mark_all_touched();
   uint64_t touched() const;  // rows
 
-  // Erases the rows of the bucket for which gone(row) is true; each row is asked once. `gone` must
-  // not throw.
+  // Erases the rows of the bucket for which gone(key, row) is true; each is asked once.
   template <class Gone>
   uint64_t erase_if(uint32_t bucket, const Gone& gone);
-  // each(row) for the rows of a bucket, in no order.
+  // each(key, row) for the rows of a bucket, in no order.
   template <class Each>
-  void for_each(uint32_t bucket, const Each& each) const {
-    const Bucket& in = buckets_[bucket];
-    for (uint32_t i = 0; i < in.rows; ++i) each(row_at(in, i));
-  }
+  void for_each(uint32_t bucket, const Each& each) const;
   // Room for so many rows more in the bucket.
   void reserve(uint32_t bucket, uint32_t more);
 
  private:
   friend class RowSnapshot;
 
-  struct Chunk {
-    std::byte* rows = nullptr;
-    uint64_t touched = 0;  // a bit for each row
-  };
-  struct Bucket {
-    const uint32_t* index = nullptr;
-    Chunk* chunks = nullptr;
-    uint32_t groups = 0;    // 0: the index is a line of zeros that all share
+  struct alignas(32) Bucket {
+    const IndexGroup* index = nullptr;
+    std::byte** chunks = nullptr;
+    uint32_t groups = 0;  // 0: the index is a group without rows that all share
     uint32_t rows = 0;
     uint32_t capacity = 0;  // rows that the chunks have room for; all but the last are full
     uint32_t slots = 0;     // chunks that there is room for
   };
-  // A key on its way through visit().
-  struct Probe {
-    Block block;
-    std::array<uint64_t, kBlock> hashes;
-    std::array<const uint32_t*, kBlock> groups;
+  // Keys on their way through visit(): at once, so many of them wait for their buckets, so many for
+  // their groups, for the addresses of their chunks, and for their rows.
+  static constexpr size_t kStage = 12;
+  static constexpr size_t kRing = 64;
+  struct Ring {
+    std::array<uint64_t, kRing> hashes;
+    std::array<const IndexGroup*, kRing> groups;
+    std::array<Place, kRing> places;
+    std::array<std::byte*, kRing> rows;
   };
 
+  static void prefetch(const void* address) {
+    _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0);
+  }
   std::byte* row_at(const Bucket& bucket, uint32_t number) const {
-    return bucket.chunks[number / kChunkRows].rows + number % kChunkRows * row_bytes_;
+    return bucket.chunks[number / kChunkRows] + number % kChunkRows * row_bytes_;
   }
-  static const uint32_t* home(const Bucket& bucket, uint64_t hash) {
-    return bucket.index + ((hash >> 20 & 0xffffffff) * bucket.groups >> 32) * 16;
+  static const IndexGroup* home(const Bucket& bucket, uint64_t hash) {
+    return bucket.index + ((hash >> 20 & 0xffffffff) * bucket.groups >> 32);
   }
-  void begin_probe(std::span<const uint64_t> keys, size_t first, Probe& probe) const;
-  void match(Probe& probe) const;
-  void fetch(Probe& probe, size_t needed) const;
-  void settle(std::span<const uint64_t> keys, Probe& probe) const;
-  uint32_t search(const Bucket& bucket, uint64_t key, uint64_t hash) const;
+  void begin(uint64_t key, size_t i, Ring& ring) const;
+  void reach_group(size_t i, Ring& ring) const;
+  void match(size_t i, Ring& ring) const;
+  void fetch(size_t i, size_t needed, Ring& ring) const;
+  static uint32_t search(const Bucket& bucket, const IndexGroup* group, uint64_t hash);
 
-  void rebuild_index(Bucket& bucket, uint32_t groups);
-  void put(uint32_t* index, uint32_t groups, uint64_t hash, uint32_t number) const;
-  void grow_rows(Bucket& bucket, uint32_t capacity);
-  void set_slots(Bucket& bucket, uint32_t slots);
+  template <class Each>
+  static void each_slot(const Bucket& bucket, const Each& each) {
+    for (uint32_t g = 0; g < bucket.groups; ++g) {
+      const IndexGroup& group = bucket.index[g];
+      for (uint32_t slot = 0; slot < group.used; ++slot) each(group, slot);
+    }
+  }
+  IndexGroup* new_index(uint32_t groups);
+  static void put(IndexGroup* index, uint32_t groups, uint64_t hash, uint32_t number);
+  void set_index(Bucket& bucket, const IndexGroup* index, uint32_t groups);
+  void grow_index(uint32_t bucket, uint32_t groups);
+  void grow_rows(uint32_t bucket, uint32_t capacity);
+  void set_slots(uint32_t bucket, uint32_t slots);
   void resize_last(Bucket& bucket, uint32_t capacity);
-  void erase_row(uint32_t bucket, uint32_t number);
-  void shrink(Bucket& bucket);
+  void erase_rows(uint32_t bucket, const std::vector<bool>& gone, uint32_t count);
+  void move_row(uint32_t bucket, uint32_t from, uint32_t to);
+  void shrink_rows(uint32_t bucket);
   void keep(uint32_t bucket, uint32_t chunk);
+  size_t words_of(uint32_t slots) const { return size_t{slots} * (kChunkRows / 64); }
 
   const size_t row_bytes_;
   const bool tracks_;
   uint64_t rows_ = 0;
   LineMemory memory_;
   std::vector<Bucket> buckets_;
+  // By bucket, a bit for each row; empty in stores that do not track.
+  std::vector<uint64_t*> touched_;
   std::vector<RowSnapshot*> snapshots_;
 };
 
+inline uint32_t RowStore::search(const Bucket& bucket, const IndexGroup* group, uint64_t hash) {
+  while (true) {
+    const uint32_t number = group->number_of(hash);
+    if (number != kNone || !group->full()) return number;
+    if (++group == bucket.index + bucket.groups) group = bucket.index;
+  }
+}
+
+inline void RowStore::begin(uint64_t key, size_t i, Ring& ring) const {
+  const uint64_t hash = mix64(key);
+  prefetch(&buckets_[hash >> 52]);
+  ring.hashes[i % kRing] = hash;
+}
+
+inline void RowStore::reach_group(size_t i, Ring& ring) const {
+  const uint64_t hash = ring.hashes[i % kRing];
+  ring.groups[i % kRing] = home(buckets_[hash >> 52], hash);
+  prefetch(ring.groups[i % kRing]);
+}
+
+inline void RowStore::match(size_t i, Ring& ring) const {
+  const uint64_t hash = ring.hashes[i % kRing];
+  const Bucket& bucket = buckets_[hash >> 52];
+  const uint32_t number = search(bucket, ring.groups[i % kRing], hash);
+  ring.places[i % kRing] = {static_cast<uint32_t>(hash >> 52), number};
+  if (number != kNone) prefetch(bucket.chunks + number / kChunkRows);
+}
+
+inline void RowStore::fetch(size_t i, size_t needed, Ring& ring) const {
+  const Place place = ring.places[i % kRing];
+  ring.rows[i % kRing] = nullptr;
+  if (!place.found()) return;
+  std::byte* const begin = row(place);
+  ring.rows[i % kRing] = begin;
+  constexpr size_t kLine = LineMemory::kLine;
+  for (size_t at = 0; at < needed; at += kLine) prefetch(begin + at);
+  if (reinterpret_cast<uintptr_t>(begin) % kLine != 0) prefetch(begin + needed - 1);
+}
+
 template <class Consume>
 void RowStore::visit(std::span<const uint64_t> keys, size_t needed, const Consume& consume) const {
-  // While a block is consumed, the rows of the next one are on their way to the cache, and the
-  // groups of the one behind.
-  std::array<Probe, 3> probes;
-  const size_t blocks = (keys.size() + kBlock - 1) / kBlock;
-  if (blocks > 0) begin_probe(keys, 0, probes[0]);
-  for (size_t b = 0; b < blocks + 1; ++b) {
-    if (b + 1 < blocks) begin_probe(keys, (b + 1) * kBlock, probes[(b + 1) % 3]);
-    if (b < blocks) {
-      match(probes[b % 3]);
-      fetch(probes[b % 3], needed);
-    }
-    if (b > 0) {
-      Probe& ready = probes[(b - 1) % 3];
-      settle(keys, ready);
-      consume(static_cast<const Block&>(ready.block));
-    }
+  // A key at a time goes through each stage, so that reads of memory never pause.
+  Ring ring;
+  const size_t n = keys.size();
+  for (size_t i = 0; i < n + 4 * kStage; ++i) {
+    if (i < n) begin(keys[i], i, ring);
+    if (i - kStage < n) reach_group(i - kStage, ring);
+    if (i - 2 * kStage < n) match(i - 2 * kStage, ring);
+    if (i - 3 * kStage < n) fetch(i - 3 * kStage, needed, ring);
+    if (i < 4 * kStage) continue;
+    const size_t at = i - 4 * kStage;
+    consume(at, ring.rows[at % kRing], ring.places[at % kRing]);
   }
+}
+
+template <class Each>
+void RowStore::for_each(uint32_t bucket, const Each& each) const {
+  const Bucket& in = buckets_[bucket];
+  each_slot(in, [&](const IndexGroup& group, uint32_t slot) {
+    each(unmix64(group.hash(slot, bucket)), row_at(in, group.number(slot)));
+  });
 }
 
 template <class Gone>
 uint64_t RowStore::erase_if(uint32_t bucket, const Gone& gone) {
-  Bucket& in = buckets_[bucket];
-  const uint32_t before = in.rows;
-  for (uint32_t i = 0; i < in.rows;) {
-    if (gone(static_cast<const std::byte*>(row_at(in, i)))) {
-      erase_row(bucket, i);
-    } else {
-      ++i;
-    }
-  }
-  if (in.rows != before) shrink(in);
-  return before - in.rows;
+  const Bucket& in = buckets_[bucket];
+  std::vector<bool> erased;
+  uint32_t count = 0;
+  each_slot(in, [&](const IndexGroup& group, uint32_t slot) {
+    const uint32_t number = group.number(slot);
+    const std::byte* const row = row_at(in, number);
+    if (!gone(unmix64(group.hash(slot, bucket)), row)) return;
+    if (count++ == 0) erased.resize(in.rows);
+    erased[number] = true;
+  });
+  if (count > 0) erase_rows(bucket, erased, count);
+  return count;
 }
 
 }  // namespace fleet::fluid::tables

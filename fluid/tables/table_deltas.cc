@@ -47,7 +47,7 @@ void DeltaReader::check_number(const TableFileReader& file) const {
 }
 
 void DeltaReader::check_pieces(TableFileReader& file) const {
-  const size_t row_bytes = file.info().layout().bytes();
+  const size_t row_bytes = sizeof(uint64_t) + file.info().layout().bytes();
   std::vector<std::byte> body;
   PieceHead head;
   while (file.next(head)) {
@@ -64,7 +64,7 @@ void DeltaReader::take(const PieceHead& head, const std::vector<std::byte>& body
   RowStore& rows = *table_.rows_;
   for (uint64_t i = 0; i < head.rows; ++i) {
     const std::byte* const from = body.data() + i * conversion.bytes();
-    const uint64_t key = RowStore::key_of(from);
+    const uint64_t key = id_at(from);
     if (wanted && !wanted(bucket_of(key))) continue;
     bool made = false;
     const RowStore::Place place = rows.insert(key, made);

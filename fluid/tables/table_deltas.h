@@ -16,8 +16,8 @@ namespace fleet::fluid::tables {
 // and click of a row that only shrink() changed are as its last delta had them.)
 class DeltaReader {
  public:
-  // `table` holds what was loaded; `numbers` is what load_table() returned, or zeros for tables that
-  // were empty when their first deltas were begun. The table must outlive the reader.
+  // `table` holds what was loaded; `numbers` is what load_table() returned, or zeros for tables
+  // that were empty when their first deltas were begun. The table must outlive the reader.
   DeltaReader(GrowingTable& table, std::vector<uint64_t> numbers);
 
   // Reads one delta, of any part. Throws UsageError for one that was read before, and where one

@@ -49,9 +49,9 @@ RowConversion::RowConversion(const TableFileReader& from, const GrowingTable& to
 }
 
 void RowConversion::convert(const std::byte* from, std::byte* to) const {
-  constexpr size_t kKey = sizeof(uint64_t);
+  from += sizeof(uint64_t);
   if (from_.fields() == to_.fields()) {
-    std::memcpy(to + kKey, from + kKey, to_.bytes() - kKey);
+    std::memcpy(to, from, to_.bytes());
     return;
   }
   std::memcpy(to_.values(to), from_.values(from), to_.floats() * sizeof(float));
@@ -65,7 +65,7 @@ void check_piece_order(const TableFileReader& file, const PieceHead& head,
   uint32_t bucket = head.first;
   uint64_t key = 0;
   for (size_t at = 0; at < ids.size(); at += bytes) {
-    const uint64_t next = RowStore::key_of(ids.data() + at);
+    const uint64_t next = id_at(ids.data() + at);
     const uint32_t in = bucket_of(next);
     const bool follows = in > bucket || (in == bucket && (at == 0 || next > key));
     if (!follows || in >= head.end) {
@@ -83,7 +83,7 @@ class TableLoader {
       : table_(table),
         wanted_(wanted),
         rows_(std::make_unique<RowStore>(table.layout_.bytes(), table.options_.deltas)),
-        waiting_(std::make_unique<RowStore>(kWaitingIdBytes)) {}
+        waiting_(std::make_unique<RowStore>(kWaitingIdBytes - sizeof(uint64_t))) {}
 
   void read(TableFileReader& file) {
     const RowConversion conversion(file, table_);
@@ -150,9 +150,9 @@ class TableLoader {
                   std::span<const std::byte> ids, size_t bytes, RowStore& store, const Put& put) {
     check_piece_order(file, head, ids, bytes);
     for (size_t at = 0; at < ids.size();) {
-      const uint32_t bucket = bucket_of(RowStore::key_of(ids.data() + at));
+      const uint32_t bucket = bucket_of(id_at(ids.data() + at));
       size_t end = at;
-      while (end < ids.size() && bucket_of(RowStore::key_of(ids.data() + end)) == bucket) {
+      while (end < ids.size() && bucket_of(id_at(ids.data() + end)) == bucket) {
         end += bytes;
       }
       if (wanted_ && !wanted_(bucket)) {
@@ -161,7 +161,7 @@ class TableLoader {
       }
       store.reserve(bucket, static_cast<uint32_t>((end - at) / bytes));
       for (; at < end; at += bytes) {
-        const uint64_t key = RowStore::key_of(ids.data() + at);
+        const uint64_t key = id_at(ids.data() + at);
         bool made = false;
         const RowStore::Place place = store.insert(key, made);
         if (!made) file.fail_piece(str_cat("another file has id ", key, ", too"));
@@ -178,9 +178,9 @@ class TableLoader {
                [&](const std::byte* from, std::byte* to) { conversion.convert(from, to); });
     insert_all(file, head, body.subspan(bytes), kWaitingIdBytes, *waiting_,
                [&](const std::byte* from, std::byte* to) {
-                 std::memcpy(to + sizeof(uint64_t), from + sizeof(uint64_t), sizeof(uint64_t));
+                 std::memcpy(to, from + sizeof(uint64_t), sizeof(uint64_t));
                  uint32_t word = 0;
-                 std::memcpy(&word, to + sizeof(uint64_t), sizeof word);
+                 std::memcpy(&word, to, sizeof word);
                  settled_ += word == 0xffffffff ? 1 : 0;
                });
   }
@@ -198,6 +198,14 @@ class TableLoader {
 
 LoadedTable load_table(GrowingTable& table, std::span<const std::filesystem::path> files,
                        const BucketFilter& wanted, FileSystem& disk) {
+  if (table.is_being_saved()) {
+    throw_error(ErrorCode::kPrecondition,
+                {.what = "a table cannot be loaded while it is saved",
+                 .where = str_cat("growing table '", table.options().name, "'"),
+                 .expected = "no TableSaver of the table",
+                 .got = "one",
+                 .fix = "destroy the saver first"});
+  }
   if (files.empty()) {
     fail_files("a table cannot be loaded from no file", table.options().name, "1 file or more",
                "none");

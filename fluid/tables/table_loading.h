@@ -26,10 +26,10 @@ struct LoadedTable {
 // and its clock at the latest of theirs. `files`: all parts, in any order, of however many servers.
 // Empty filter: all buckets. A call of the table.
 //
-// Rows take the fields that the table has; those that files lack are 0, `seen` the clock of the file.
-// Widths and states must be the same. Throws ResourceError (kInput, kCorruptFile) that names file
-// and piece, or UsageError for files that do not belong together or to such a table; the table is
-// then as before. While it loads, memory has the old rows and the new.
+// Rows take the fields that the table has; those that files lack are 0, `seen` the clock of the
+// file. Widths and states must be the same. Throws ResourceError (kInput, kCorruptFile) that names
+// file and piece, or UsageError for files that do not belong together or to such a table; the table
+// is then as before. While it loads, memory has the old rows and the new.
 LoadedTable load_table(GrowingTable& table, std::span<const std::filesystem::path> files,
                        const BucketFilter& wanted = {}, FileSystem& disk = system_files());
 
@@ -39,8 +39,9 @@ class RowConversion {
   // Throws UsageError where widths or states differ.
   RowConversion(const TableFileReader& from, const GrowingTable& to);
 
-  size_t bytes() const { return from_.bytes(); }
-  // Writes all of a row but its key.
+  // Of a row in the file, with its id.
+  size_t bytes() const { return sizeof(uint64_t) + from_.bytes(); }
+  // `from`: with its id.
   void convert(const std::byte* from, std::byte* to) const;
 
  private:
@@ -49,8 +50,8 @@ class RowConversion {
   uint32_t clock_;
 };
 
-// Throws kCorruptFile unless each id lies in a bucket of the piece, and ids of `bytes` each ascend by
-// bucket and id.
+// Throws kCorruptFile unless each id lies in a bucket of the piece, and ids of `bytes` each ascend
+// by bucket and id.
 void check_piece_order(const TableFileReader& file, const PieceHead& head,
                        std::span<const std::byte> ids, size_t bytes);
 

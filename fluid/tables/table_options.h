@@ -53,7 +53,7 @@ struct Admission {
   double probability = 1;
   uint32_t count = 1;
   double threshold = 0;
-  // Ids without a row that are counted (kCount, kScore); each takes 21 to 23 bytes. When there are
+  // Ids without a row that are counted (kCount, kScore); each takes 20 to 22 bytes. When there are
   // more, those with the least count or score are forgotten, an eighth at a time. It is a limit of
   // memory: as with that one, how many servers there are then matters.
   uint64_t counted_ids = uint64_t{1} << 40;
@@ -87,8 +87,8 @@ enum class RowRank {
 
 // The one rule that is not the same for any number of servers: each has its own memory.
 struct MemoryLimit {
-  // Of rows with their index; 0: none. After a call that leaves more in use, rows go, a sixteenth of
-  // them at a time.
+  // Of rows with their index; 0: none. After a call that leaves more in use, rows go, a sixteenth
+  // of them at a time.
   uint64_t bytes = 0;
   RowRank rank = RowRank::kSeen;
 };
@@ -102,7 +102,8 @@ struct TableOptions {
   Admission admission = {};
   ScoreRule score = {};
   RowFields fields = {};
-  bool deltas = false;  // keeps what changed since the last delta: 1 bit a row, ids of rows that went
+  bool deltas =
+      false;  // keeps what changed since the last delta: 1 bit a row, ids of rows that went
   MemoryLimit memory = {};
 };
 

@@ -74,8 +74,7 @@ class Reader {
 };
 
 bool begins_with(std::span<const std::byte> bytes, std::string_view magic) {
-  return bytes.size() >= magic.size() &&
-         std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
+  return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
 }
 
 std::array<std::byte, kPieceHeadBytes> encode_head(const char (&magic)[5], const PieceHead& head) {
@@ -177,7 +176,7 @@ TableFileReader::TableFileReader(const std::filesystem::path& file, FileSystem& 
   }
   left_ = file_->size();
   read_header();
-  row_bytes_ = info_.layout().bytes();
+  row_bytes_ = sizeof(uint64_t) + info_.layout().bytes();
 }
 
 void TableFileReader::fail(const std::string& entry, const std::string& what) const {
@@ -220,8 +219,8 @@ void TableFileReader::read_header() {
   const auto bytes = in.number<uint32_t>();
   const auto checksum = in.number<uint32_t>();
   if (version != kTableFileVersion) {
-    fail(entry, str_cat("the file has form ", version, "; this program reads form ",
-                        kTableFileVersion));
+    fail(entry,
+         str_cat("the file has form ", version, "; this program reads form ", kTableFileVersion));
   }
   if (bytes > kMostHeaderBytes) fail(entry, "the header is too long");
   std::vector<std::byte> rest(std::min<uint64_t>(bytes, left_));

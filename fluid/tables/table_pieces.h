@@ -3,13 +3,15 @@
 //   file    header, pieces, end; all numbers little-endian
 //   header  "FLEETTBL", u32 version, u32 bytes of the rest, u32 CRC-32C of the rest; the rest is
 //           TableFileInfo in the order of its fields
-//   piece   a head of 48 bytes: "PIEC", u32 number of the piece, u32 first bucket, u32 bucket behind
-//           the last, u64 rows, u64 waiting ids, u64 ids that are gone, u32 CRC-32C of the body, u32
-//           CRC-32C of the head before; then the body:
-//             rows     ascending by bucket and id, each as RowLayout has it
+//   piece   a head of 48 bytes: "PIEC", u32 number of the piece, u32 first bucket, u32 bucket
+//   behind
+//           the last, u64 rows, u64 waiting ids, u64 ids that are gone, u32 CRC-32C of the body,
+//           u32 CRC-32C of the head before; then the body:
+//             rows     ascending by bucket and id, each u64 id and what RowLayout says
 //             waiting  ids that are counted and have no row: u64 id, two words of 32 bits
 //             gone     in deltas, ids whose rows were evicted: u64
-//   end     a head "ENDS" with the number of pieces, and the sums of their rows, waiting and gone ids
+//   end     a head "ENDS" with the number of pieces, and the sums of their rows, waiting and gone
+//   ids
 //
 // Every byte of a file is under a checksum, or says what is.
 #pragma once
@@ -17,6 +19,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -60,6 +63,13 @@ inline constexpr size_t kPieceHeadBytes = 48;
 inline constexpr size_t kWaitingIdBytes = 16;
 inline constexpr size_t kGoneIdBytes = 8;
 
+// The id that a row in a file begins with.
+inline uint64_t id_at(const std::byte* row) {
+  uint64_t id = 0;
+  std::memcpy(&id, row, sizeof id);
+  return id;
+}
+
 std::vector<std::byte> encode_table_header(const TableFileInfo& info);
 std::array<std::byte, kPieceHeadBytes> encode_piece_head(const PieceHead& head);
 std::array<std::byte, kPieceHeadBytes> encode_table_end(const PieceHead& totals);
@@ -93,7 +103,7 @@ class TableFileReader {
   std::unique_ptr<InputFile> file_;
   uint64_t left_ = 0;  // bytes of the file
   TableFileInfo info_;
-  size_t row_bytes_ = 0;
+  size_t row_bytes_ = 0;  // with the id
   PieceHead head_;
   PieceHead totals_;
 };

@@ -7,8 +7,8 @@
 //   }
 //   saver.commit();
 //
-// Memory: two pieces, and the chunks of 64 rows that the table changed before the saver came to them
-// (kept_bytes()). Whoever wants to bound these collects more pieces between two updates.
+// Memory: two pieces, and the chunks of 64 rows that the table changed before the saver came to
+// them (kept_bytes()). Whoever wants to bound these collects more pieces between two updates.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@
 namespace fleet::fluid::tables {
 
 struct TableSaveOptions {
-  // What changed since the last delta was written; needs TableOptions::deltas. Its number is that of
-  // the last one and 1.
+  // What changed since the last delta was written; needs TableOptions::deltas. Its number is that
+  // of the last one and 1.
   bool delta = false;
   // Which of the files that servers write of one table this is.
   uint32_t part = 0;
@@ -34,9 +34,9 @@ struct TableSaveOptions {
   size_t piece_bytes = size_t{4} << 20;  // about
 };
 
-// The constructor, collect(), commit() and the destructor are calls of the table, which must outlive
-// it. Everything throws ResourceError when the system does not do it; a file that had the name is
-// then as before.
+// The constructor, collect(), commit() and the destructor are calls of the table, which must
+// outlive it. Everything throws ResourceError when the system does not do it; a file that had the
+// name is then as before.
 class TableSaver {
  public:
   TableSaver(GrowingTable& table, std::filesystem::path file, const TableSaveOptions& options = {},

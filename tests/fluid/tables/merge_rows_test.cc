@@ -20,8 +20,7 @@ struct Owned {
 };
 
 // As the tree over all contributors has it, with zeros for rows that are not there.
-std::map<uint64_t, std::vector<float>> summed_densely(const std::vector<Owned>& all,
-                                                      size_t width) {
+std::map<uint64_t, std::vector<float>> summed_densely(const std::vector<Owned>& all, size_t width) {
   std::map<uint64_t, std::vector<std::vector<float>>> rows;
   for (size_t c = 0; c < all.size(); ++c) {
     for (size_t i = 0; i < all[c].keys.size(); ++i) {
