@@ -75,13 +75,14 @@ double rows_per_second(const Batches& batches,
 struct PeerOfRows {
   const char* name;
   double target;
+  BenchPeer kind;
   std::function<std::unique_ptr<RowPeer>(const Batches&)> make;
 };
-const PeerOfRows kStdMap = {"std::unordered_map", 5.0,
+const PeerOfRows kStdMap = {"std::unordered_map", 5.0, BenchPeer::kSystem,
                             [](const Batches&) { return std_map_peer(); }};
-const PeerOfRows kAbslMap = {"absl::flat_hash_map", 1.5,
+const PeerOfRows kAbslMap = {"absl::flat_hash_map", 1.5, BenchPeer::kSystem,
                              [](const Batches&) { return absl_map_peer(); }};
-const PeerOfRows kGather = {"prefetching gather by known position", 0.5,
+const PeerOfRows kGather = {"prefetching gather by known position", 0.5, BenchPeer::kLimit,
                             [](const Batches& batches) { return gather_peer(batches); }};
 
 std::function<Row(const Rounds&)> rows_against(const PeerOfRows& which, bool updates) {
@@ -89,7 +90,7 @@ std::function<Row(const Rounds&)> rows_against(const PeerOfRows& which, bool upd
     Row row = {.unit = "rows/s",
                .peer = which.name,
                .better = Better::kHigher,
-               .kind = BenchPeer::kLimit,
+               .kind = which.kind,
                .target = which.target,
                .note = instruction_set() + ", processor time, 10 M rows, zipf"};
     const Batches batches = zipf_batches(kBatches, kDraws);

@@ -6,17 +6,14 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/tables/float_copy_impl.h"
+#include "fluid/tables/waiting_ids_impl.h"
 
 namespace fleet::fluid::tables {
 namespace {
 
 // What a key costs beside its floats, in elements of a simple loop.
 constexpr size_t kKeyCost = 64;
-constexpr size_t kAhead = 12;
-
-// What is counted of an id without a row.
-constexpr size_t kWaitingBytes = 8;
-constexpr uint32_t kSettled = 0xffffffff;  // its row was made
+constexpr size_t kInsertsAhead = 12;
 
 template <class T>
 T get(const std::byte* row, size_t at) {
@@ -101,7 +98,7 @@ void GrowingTable::make_rows(std::span<const uint64_t> keys, const Lacking& lack
   made.reserve(at.size());
   std::vector<std::array<float, 2>> scores;
   for (size_t i = 0; i < at.size(); ++i) {
-    if (i + kAhead < at.size()) rows_->prefetch_insert(keys[at[i + kAhead]]);
+    if (i + kInsertsAhead < at.size()) rows_->prefetch_insert(keys[at[i + kInsertsAhead]]);
     std::array<float, 2> score{};
     if (!admit(keys[at[i]], score[0], score[1])) {
       ++counts_.refused;

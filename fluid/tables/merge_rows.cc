@@ -15,10 +15,10 @@ namespace {
 
 // Entries are first divided by the highest bits of their ids' range into parts that fit the
 // second-level cache, and sorted there by the bits that differ, a digit at a time.
-constexpr size_t kPartEntries = 8192;  // on average
-constexpr int kMostPartBits = 10;
+constexpr size_t kPartEntries = 2048;  // on average
+constexpr int kMostPartBits = 12;
 constexpr int kDigitBits = 11;
-constexpr size_t kAhead = 12;  // rows that are on their way to the cache
+constexpr size_t kRowsAhead = 20;  // rows that are on their way to the cache
 
 // An entry is a row: its id, less the least one, its contributor, and its place there. In 64 bits
 // where they have room, else in 128.
@@ -90,10 +90,6 @@ void add_floats(const float* a, const float* b, float* to, size_t n) {
   for (; i < n; ++i) to[i] = a[i] + b[i];
 }
 
-void add_zero(float* values, size_t n) {
-  for (size_t i = 0; i < n; ++i) values[i] += 0.0f;
-}
-
 // The sum of some contributors' values of one id, given from the left of the tree to its right. Of
 // two neighbours, the highest bit in which their numbers differ says the height of the node where
 // they meet.
@@ -135,6 +131,47 @@ class TreeSumOfSome {
   std::array<int, kMostDepth> heights_{};
   size_t depth_ = 0;
   uint32_t last_ = 0;
+};
+
+// Writes a row of sums to which +0.0 is added, eight floats at a time. Rows are written in their
+// order, so that all but the last one of a part may write over the begin of the next, where that
+// has eight floats or more.
+class RowWriter {
+ public:
+  RowWriter(float* out, size_t width, bool last) : out_(out), width_(width), last_(last) {}
+
+  void write_one(const float* a) const {
+    write([&](size_t i) { return load(a, i); });
+  }
+  void write_two(const float* a, const float* b) const {
+    write([&](size_t i) { return _mm256_add_ps(load(a, i), load(b, i)); });
+  }
+
+ private:
+  template <class Sum>
+  void write(const Sum& sum) const {
+    const __m256 zero = _mm256_setzero_ps();
+    for (size_t i = 0; i < width_; i += 8) {
+      const __m256 eight = _mm256_add_ps(sum(i), zero);
+      if (!last_ || i + 8 <= width_) {
+        _mm256_storeu_ps(out_ + i, eight);
+      } else {
+        _mm256_maskstore_ps(out_ + i, mask(width_ - i), eight);
+      }
+    }
+  }
+  __m256 load(const float* from, size_t i) const {
+    return i + 8 <= width_ ? _mm256_loadu_ps(from + i)
+                           : _mm256_maskload_ps(from + i, mask(width_ - i));
+  }
+  static __m256i mask(size_t floats) {
+    static constexpr int32_t kOnes[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kOnes + 8 - floats));
+  }
+
+  float* const out_;
+  const size_t width_;
+  const bool last_;
 };
 
 template <class Entry>
@@ -223,26 +260,44 @@ class Merge {
     for (size_t i = 0; i < n; ++i) to[next[digit(from[i])]++] = from[i];
   }
 
+  // Most ids have few contributors: these are summed in registers.
   void sum_part(size_t p, uint64_t* keys, float* out) const {
     const Entry* entry = entries(entries_) + begins_[p];
     const Entry* const end = entries(entries_) + begins_[p + 1];
     TreeSumOfSome sum(width_);
     while (entry != end) {
       const uint64_t key = form_.key(*entry);
-      size_t contributed = 0;
-      uint32_t last = ~uint32_t{0};
-      for (; entry != end && form_.key(*entry) == key; ++entry) {
-        if (entry + kAhead < end) prefetch(entry[kAhead]);
-        const uint32_t contributor = form_.contributor(*entry);
-        contributed += contributor != last ? 1 : 0;
-        last = contributor;
-        sum.add(contributor, values_of(*entry));
+      const Entry* next = entry;
+      do {
+        if (next + kRowsAhead < end) prefetch(next[kRowsAhead]);
+        ++next;
+      } while (next != end && form_.key(*next) == key);
+      const RowWriter writer(out, width_, next == end || width_ < 8);
+      if (next - entry == 1 && contributors_.size() > 1) {
+        writer.write_one(values_of(entry[0]));
+      } else if (next - entry == 2 && contributors_.size() > 2) {
+        writer.write_two(values_of(entry[0]), values_of(entry[1]));
+      } else {
+        sum_many(entry, next, sum, out);
       }
-      sum.finish(out);
-      if (contributed < contributors_.size()) add_zero(out, width_);
       *keys++ = key + form_.least;
       out += width_;
+      entry = next;
     }
+  }
+
+  void sum_many(const Entry* entry, const Entry* end, TreeSumOfSome& sum, float* out) const {
+    size_t contributed = 0;
+    uint32_t last = ~uint32_t{0};
+    for (; entry != end; ++entry) {
+      const uint32_t contributor = form_.contributor(*entry);
+      contributed += contributor != last ? 1 : 0;
+      last = contributor;
+      sum.add(contributor, values_of(*entry));
+    }
+    sum.finish(out);
+    if (contributed == contributors_.size()) return;
+    for (size_t i = 0; i < width_; ++i) out[i] += 0.0f;
   }
 
   const float* values_of(const Entry& entry) const {

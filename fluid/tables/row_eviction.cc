@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "fluid/tables/growing_table.h"
 #include "fluid/tables/row_ranks_impl.h"
+#include "fluid/tables/waiting_ids_impl.h"
 
 namespace fleet::fluid::tables {
 namespace {
@@ -14,14 +15,6 @@ float norm_of(const float* values, size_t n) {
   double sum = 0;
   for (size_t i = 0; i < n; ++i) sum += static_cast<double>(values[i]) * values[i];
   return static_cast<float>(std::sqrt(sum));
-}
-
-constexpr uint32_t kSettled = 0xffffffff;  // as in growing_table.cc
-
-uint32_t first_word(const std::byte* waiting) {
-  uint32_t word = 0;
-  std::memcpy(&word, waiting, sizeof word);
-  return word;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/tables/waiting_ids_impl.h"
 
 namespace fleet::fluid::tables {
 namespace {
@@ -179,9 +180,7 @@ class TableLoader {
     insert_all(file, head, body.subspan(bytes), kWaitingIdBytes, *waiting_,
                [&](const std::byte* from, std::byte* to) {
                  std::memcpy(to, from + sizeof(uint64_t), sizeof(uint64_t));
-                 uint32_t word = 0;
-                 std::memcpy(&word, to, sizeof word);
-                 settled_ += word == 0xffffffff ? 1 : 0;
+                 settled_ += first_word(to) == kSettled ? 1 : 0;
                });
   }
 
