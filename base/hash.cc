@@ -1,6 +1,7 @@
 #include "base/hash.h"
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <nmmintrin.h>
 
@@ -54,6 +55,21 @@ uint64_t word_at(const std::byte* bytes) {
   return word;
 }
 
+constexpr std::array<uint64_t, 5> kXxPrimes = {0x9E3779B185EBCA87ULL, 0xC2B2AE3D27D4EB4FULL,
+                                               0x165667B19E3779F9ULL, 0x85EBCA77C2B2AE63ULL,
+                                               0x27D4EB2F165667C5ULL};
+
+uint64_t xx_round(uint64_t lane, uint64_t word) {
+  return std::rotl(lane + word * kXxPrimes[1], 31) * kXxPrimes[0];
+}
+
+template <class Word>
+uint64_t xx_word(const char* p) {
+  Word word;
+  std::memcpy(&word, p, sizeof word);
+  return word;
+}
+
 }  // namespace
 
 uint64_t fnv1a(std::string_view bytes, uint64_t seed) {
@@ -63,6 +79,40 @@ uint64_t fnv1a(std::string_view bytes, uint64_t seed) {
     hash *= 0x100000001b3ULL;
   }
   return hash;
+}
+
+uint64_t xxh64(std::string_view bytes, uint64_t seed) {
+  const char* p = bytes.data();
+  const char* const end = p + bytes.size();
+  uint64_t hash = seed + kXxPrimes[4];
+  if (bytes.size() >= 32) {
+    std::array<uint64_t, 4> lanes = {seed + kXxPrimes[0] + kXxPrimes[1], seed + kXxPrimes[1], seed,
+                                     seed - kXxPrimes[0]};
+    for (; end - p >= 32; p += 32) {
+      for (size_t i = 0; i < 4; ++i) lanes[i] = xx_round(lanes[i], xx_word<uint64_t>(p + 8 * i));
+    }
+    hash = std::rotl(lanes[0], 1) + std::rotl(lanes[1], 7) + std::rotl(lanes[2], 12) +
+           std::rotl(lanes[3], 18);
+    for (const uint64_t lane : lanes) {
+      hash = (hash ^ xx_round(0, lane)) * kXxPrimes[0] + kXxPrimes[3];
+    }
+  }
+  hash += bytes.size();
+  for (; end - p >= 8; p += 8) {
+    hash ^= xx_round(0, xx_word<uint64_t>(p));
+    hash = std::rotl(hash, 27) * kXxPrimes[0] + kXxPrimes[3];
+  }
+  if (end - p >= 4) {
+    hash ^= xx_word<uint32_t>(p) * kXxPrimes[0];
+    hash = std::rotl(hash, 23) * kXxPrimes[1] + kXxPrimes[2];
+    p += 4;
+  }
+  for (; p < end; ++p) {
+    hash = std::rotl(hash ^ static_cast<unsigned char>(*p) * kXxPrimes[4], 11) * kXxPrimes[0];
+  }
+  hash = (hash ^ hash >> 33) * kXxPrimes[1];
+  hash = (hash ^ hash >> 29) * kXxPrimes[2];
+  return hash ^ hash >> 32;
 }
 
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc) {

@@ -26,6 +26,10 @@ inline uint64_t unmix64(uint64_t x) {
   return (x ^ (x >> 30) ^ (x >> 60)) - 0x9e3779b97f4a7c15ULL;
 }
 
+// XXH64 of xxHash (Collet; its specification 0.1.1). Paddle's `hash` op computes xxh64 of the bytes
+// of a row of ids with the seeds 0, 1, …, modulo mod_by.
+uint64_t xxh64(std::string_view bytes, uint64_t seed = 0);
+
 // CRC-32C (Castagnoli polynomial, reflected), as in RFC 3720; crc32c("123456789") == 0xE3069283.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
 

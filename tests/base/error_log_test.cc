@@ -138,6 +138,44 @@ TEST(Hash, FnvMatchesThePublishedValues) {
   EXPECT_EQ(fnv1a("a"), 0xaf63dc4c8601ec8cULL);
 }
 
+// Of texts of every length that another path is taken for, what libxxhash 0.8.1 gives.
+TEST(Hash, Xxh64MatchesTheLibrary) {
+  std::string text;
+  for (int i = 0; i < 101; ++i) text += static_cast<char>(i * 7 + 3);
+  EXPECT_EQ(xxh64(text.substr(0, 0), 0), 0xef46db3751d8e999ULL);
+  EXPECT_EQ(xxh64(text.substr(0, 1), 1), 0x610f93f8c89889feULL);
+  EXPECT_EQ(xxh64(text.substr(0, 3), 4), 0xcd70241d99b3a977ULL);
+  EXPECT_EQ(xxh64(text.substr(0, 4), 9), 0x27e045c979c49c51ULL);
+  EXPECT_EQ(xxh64(text.substr(0, 5), 16), 0xe22b884ea49d8e02ULL);
+  EXPECT_EQ(xxh64(text.substr(0, 8), 25), 0xc83e352d2857cca3ULL);
+  EXPECT_EQ(xxh64(text.substr(0, 12), 36), 0xc25291f98c82d3ebULL);
+  EXPECT_EQ(xxh64(text.substr(0, 15), 49), 0xf248c1d7d073ef0cULL);
+  EXPECT_EQ(xxh64(text.substr(0, 31), 64), 0x839e01205a51fe2bULL);
+  EXPECT_EQ(xxh64(text.substr(0, 32), 81), 0xe2bd05ba9d0a6393ULL);
+  EXPECT_EQ(xxh64(text.substr(0, 33), 100), 0xfd4bb170a757699cULL);
+  EXPECT_EQ(xxh64(text.substr(0, 63), 121), 0xaa676160824d14deULL);
+  EXPECT_EQ(xxh64(text.substr(0, 64), 144), 0x85478a69972193a4ULL);
+  EXPECT_EQ(xxh64(text.substr(0, 77), 169), 0xe7618fb8ea74e526ULL);
+  EXPECT_EQ(xxh64(text.substr(0, 101), 196), 0xdbbf80b97de891d9ULL);
+}
+
+// What the `hash` op of Paddle 1.8.5 gives for the rows [1, 2], [3, -4] and [2^62 + 5, 7], with
+// num_hash 3 and mod_by 1000003.
+TEST(Hash, Xxh64OfRowsIsPaddlesHashOp) {
+  const std::array<std::array<int64_t, 2>, 3> rows = {
+      std::array<int64_t, 2>{1, 2}, {3, -4}, {(int64_t{1} << 62) + 5, 7}};
+  const std::array<std::array<uint64_t, 3>, 3> expected = {
+      std::array<uint64_t, 3>{837327, 661866, 80687},
+      {583995, 787557, 430820},
+      {631592, 922858, 977466}};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string_view bytes(reinterpret_cast<const char*>(rows[i].data()), 16);
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      EXPECT_EQ(xxh64(bytes, seed) % 1000003, expected[i][seed]);
+    }
+  }
+}
+
 TEST(Buffer, IsAlignedSharedAndKnowsWhenItIsAlone) {
   Buffer buffer(100);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
