@@ -43,5 +43,6 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/FleetConfigVersion.cmake
 install(FILES "${PROJECT_BINARY_DIR}/FleetConfig.cmake"
               "${PROJECT_BINARY_DIR}/FleetConfigVersion.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/FindZstd.cmake"
         DESTINATION "${package_folder}" COMPONENT development)
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)

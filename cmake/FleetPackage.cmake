@@ -32,7 +32,7 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 # What find_package(Fleet) looks for (FleetConfig.cmake.in), in the versions that it asks for.
 string(JOIN ", " CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
   "fleet (= ${PROJECT_VERSION})" "libboost-dev (>= 1.74)" "libboost-program-options-dev (>= 1.74)"
-  "libcereal-dev (>= 1.3)" "nlohmann-json3-dev (>= 3.9)" "libssl-dev (>= 3)" zlib1g-dev libdnnl-dev
-  libopenmpi-dev)
+  "libcereal-dev (>= 1.3)" "nlohmann-json3-dev (>= 3.9)" "libssl-dev (>= 3)" zlib1g-dev libzstd-dev
+  libdnnl-dev libopenmpi-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "cmake (>= 3.25), g++ (>= 4:12)")
 include(CPack)

@@ -20,7 +20,8 @@ build|libboost-program-options-dev|command lines
 build|libcereal-dev|binary form of programs and control messages
 build|nlohmann-json3-dev|JSON: metrics, manifests, programs
 build|libssl-dev|HMAC for the handshake of every connection
-build|zlib1g-dev|reads compressed data sets
+build|zlib1g-dev|reads data sets that gzip compressed
+build|libzstd-dev|reads data sets that zstd compressed
 build|libdnnl-dev|oneDNN: matrix products on the CPU
 build|libopenmpi-dev|collectives on the CPU
 build|openmpi-bin|mpirun, which launch uses for collective workers
