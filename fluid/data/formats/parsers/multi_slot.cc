@@ -50,6 +50,7 @@ class MultiSlotParser::Piece {
         // Lines that are bad may have had more values than a slot's width; they are not written.
         const size_t most =
             spec.width > 0 ? lines * static_cast<size_t>(spec.width) : index.words();
+        target.one_id = ids && spec.width <= 1;
         if (ids) target.ids = column.ids.room(most);
         if (!ids) target.floats = column.floats.room(most);
         if (spec.width == 0) target.ends = column.ends.room(lines);
@@ -64,6 +65,7 @@ class MultiSlotParser::Piece {
     uint32_t at = line.begin;
     fault_ = Fault::kNone;
     for (Target& target : targets_) {
+      if (take_one(target, line, next, at)) continue;
       if (!take_count(target, line, next, at)) return fail(target);
       if (!target.used) {
         next += static_cast<uint32_t>(count_);
@@ -130,6 +132,7 @@ class MultiSlotParser::Piece {
   struct Target {
     const SlotSpec* spec = nullptr;
     bool used = false;
+    bool one_id = false;  // may have one id
     uint64_t* ids = nullptr;
     float* floats = nullptr;
     uint64_t* ends = nullptr;
@@ -146,6 +149,23 @@ class MultiSlotParser::Piece {
       if (each.ends != nullptr) each.values = rows_ > 0 ? each.ends[rows_ - 1] - each.before : 0;
     }
     return false;
+  }
+
+  // "1 id", as most slots have it. Where the next one begins then depends on a prediction, not on
+  // the count; false: anything else, of which nothing was taken.
+  bool take_one(Target& target, const text::IndexedLine& line, uint32_t& next, uint32_t& at) const {
+    if (!target.one_id || line.last - next < 2) return false;
+    const uint32_t count_end = ends_[next];
+    const uint32_t end = ends_[next + 1];
+    if (count_end - at != 1 || text_[at] != '1') return false;
+    uint64_t id = 0;
+    if (!text::parse_digits(text_ + at + 2, end - at - 2, id)) return false;
+    target.ids[target.values] = id;
+    ++target.values;
+    if (target.ends != nullptr) target.ends[rows_] = target.before + target.values;
+    next += 2;
+    at = end + 1;
+    return true;
   }
 
   bool take_count(const Target& target, const text::IndexedLine& line, uint32_t& next,
