@@ -1,0 +1,201 @@
+#include "fluid/data/formats/datasets/in_memory_dataset.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/strings.h"
+#include "fluid/data/formats/file_list.h"
+
+namespace fleet::fluid::data {
+namespace {
+
+uint64_t local_seed(uint64_t seed, int worker) {
+  return mix64(seed + mix64(static_cast<uint64_t>(worker) + 1));
+}
+
+// Appends the records that are `wanted`, in runs of neighbours.
+template <class Wanted>
+void keep(const RecordBatch& from, RecordBatch& to, const Wanted& wanted) {
+  int64_t begin = 0;
+  for (int64_t i = 0; i <= from.records(); ++i) {
+    if (i < from.records() && wanted(i)) continue;
+    if (begin < i) to.append({&from, begin, i});
+    begin = i + 1;
+  }
+}
+
+}  // namespace
+
+int worker_of_record(uint64_t seed, uint64_t record, int workers) {
+  return static_cast<int>(mix64(mix64(seed) ^ record) % static_cast<uint64_t>(workers));
+}
+
+void InMemoryDataset::read(const std::optional<Share>& share) {
+  release_memory();
+  const std::unique_ptr<RecordReader> records = reader();
+  std::vector<std::unique_ptr<RecordBatch>> blocks;
+  uint64_t number = 0;
+  while (std::unique_ptr<RecordBatch> block = records->next_block()) {
+    // Blocks have room to grow, which those that stay do not need.
+    auto own = std::make_unique<RecordBatch>(block->slots());
+    if (share) {
+      keep(*block, *own, [&](int64_t i) {
+        return worker_of_record(share->seed, number + static_cast<uint64_t>(i), share->workers) ==
+               share->worker;
+      });
+    } else {
+      own->append({block.get(), 0, block->records()});
+    }
+    number += static_cast<uint64_t>(block->records());
+    if (own->records() > 0) blocks.push_back(std::move(own));
+  }
+  in_use_ = parser();
+  blocks_ = std::move(blocks);
+  bad_lines_ = records->bad_lines().count();
+  only_share_ = share.has_value();
+}
+
+void InMemoryDataset::order_by(std::optional<uint64_t> seed) {
+  std::vector<Place> places;
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    for (int64_t i = 0; i < blocks_[block]->records(); ++i) {
+      places.push_back({static_cast<uint32_t>(block), static_cast<uint32_t>(i)});
+    }
+  }
+  order_.clear();
+  if (seed) {
+    order_.reserve(places.size());
+    for (const uint64_t i : shuffled(places.size(), *seed)) order_.push_back(places[i]);
+  } else {
+    order_ = std::move(places);
+  }
+  shuffled_ = seed.has_value();
+}
+
+void InMemoryDataset::load_into_memory() {
+  read(share_);
+  order_by(share_ ? std::optional(local_seed(share_->seed, share_->worker)) : std::nullopt);
+}
+
+void InMemoryDataset::release_memory() {
+  blocks_.clear();
+  order_.clear();
+  order_.shrink_to_fit();
+  in_use_ = nullptr;
+  shuffled_ = false;
+  only_share_ = false;
+}
+
+void InMemoryDataset::local_shuffle(uint64_t seed) {
+  if (!in_use_) {
+    throw_error(ErrorCode::kPrecondition, {.what = "there are no records to shuffle",
+                                           .where = "local_shuffle",
+                                           .fix = "call load_into_memory first"});
+  }
+  order_by(seed);
+}
+
+void InMemoryDataset::global_shuffle(uint64_t seed, int worker, int workers) {
+  if (workers < 1 || worker < 0 || worker >= workers) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "there is no such worker to give records to",
+                 .where = "global_shuffle",
+                 .expected = "0 <= worker < workers",
+                 .got = str_cat("worker ", worker, " of ", workers),
+                 .fix = "pass the worker's index and the number of workers"});
+  }
+  share_ = Share{seed, worker, workers};
+  if (!in_use_) return;
+  if (only_share_) return load_into_memory();
+  uint64_t number = 0;
+  for (std::unique_ptr<RecordBatch>& block : blocks_) {
+    auto own = std::make_unique<RecordBatch>(block->slots());
+    keep(*block, *own, [&](int64_t i) {
+      return worker_of_record(seed, number + static_cast<uint64_t>(i), workers) == worker;
+    });
+    number += static_cast<uint64_t>(block->records());
+    block = std::move(own);
+  }
+  only_share_ = true;
+  order_by(local_seed(seed, worker));
+}
+
+int64_t InMemoryDataset::get_memory_data_size() const {
+  return static_cast<int64_t>(order_.size());
+}
+
+int64_t InMemoryDataset::get_shuffle_data_size() const {
+  return shuffled_ ? get_memory_data_size() : 0;
+}
+
+uint64_t InMemoryDataset::memory_bytes() const {
+  uint64_t bytes = order_.size() * sizeof(Place);
+  for (const auto& block : blocks_) bytes += block->bytes();
+  return bytes;
+}
+
+class InMemoryDataset::Batches final : public DatasetBatches {
+ public:
+  Batches(const InMemoryDataset& records, std::vector<size_t> slots)
+      : records_(records),
+        slots_(std::move(slots)),
+        batch_size_(static_cast<uint64_t>(records.batch_size())) {}
+
+  std::vector<Tensor> next() override {
+    const uint64_t begin = next_.fetch_add(batch_size_);
+    const auto& order = records_.order_;
+    if (begin >= order.size()) {
+      next_.store(order.size());
+      return {};
+    }
+    std::vector<RecordRange> ranges;
+    const uint64_t end = std::min<uint64_t>(order.size(), begin + batch_size_);
+    for (uint64_t i = begin; i < end; ++i) {
+      const RecordBatch* block = records_.blocks_[order[i].block].get();
+      const auto record = static_cast<int64_t>(order[i].record);
+      if (!ranges.empty() && ranges.back().batch == block && ranges.back().end == record) {
+        ++ranges.back().end;
+      } else {
+        ranges.push_back({block, record, record + 1});
+      }
+    }
+    return chosen(tensors_of(ranges), slots_);
+  }
+  std::string position() override {
+    return std::to_string(std::min<uint64_t>(next_, records_.order_.size()));
+  }
+  void seek(const std::string& position) override {
+    const auto at = parse_int(position);
+    const auto size = static_cast<long long>(records_.order_.size());
+    if (!at || *at < 0 || *at > size) {
+      throw_error(ErrorCode::kInvalidArgument,
+                  {.what = "the position is not in this data set",
+                   .where = "InMemoryDataset",
+                   .expected = str_cat("a number from 0 to ", size),
+                   .got = BadLines::excerpt(position),
+                   .fix = "load and shuffle the same files with the same seed, or begin anew"});
+    }
+    next_ = static_cast<uint64_t>(*at);
+  }
+  uint64_t bad_lines() override { return records_.bad_lines_; }
+
+ private:
+  const InMemoryDataset& records_;
+  std::vector<size_t> slots_;
+  uint64_t batch_size_;
+  std::atomic<uint64_t> next_ = 0;  // record
+};
+
+std::unique_ptr<DatasetBatches> InMemoryDataset::batches() {
+  if (!in_use_) {
+    throw_error(ErrorCode::kPrecondition, {.what = "the records are not in memory",
+                                           .where = "InMemoryDataset",
+                                           .fix = "call load_into_memory first"});
+  }
+  return std::make_unique<Batches>(*this, slots_of_variables(*in_use_));
+}
+
+}  // namespace fleet::fluid::data

@@ -1,0 +1,56 @@
+#include "fluid/data/formats/datasets/queue_dataset.h"
+
+#include <utility>
+
+namespace fleet::fluid::data {
+namespace {
+
+class StreamedBatches final : public DatasetBatches {
+ public:
+  using Choose = std::vector<Tensor> (*)(std::vector<Tensor>, const std::vector<size_t>&);
+  StreamedBatches(std::unique_ptr<RecordReader> reader, int64_t batch_size,
+                  std::vector<size_t> slots, Choose choose)
+      : reader_(std::move(reader)),
+        batch_size_(batch_size),
+        slots_(std::move(slots)),
+        choose_(choose) {}
+
+  std::vector<Tensor> next() override {
+    RecordBatch batch(reader_->slots());
+    {
+      const std::lock_guard lock(reading_);
+      if (reader_->read(batch, batch_size_) == 0) return {};
+    }
+    const RecordRange all{&batch, 0, batch.records()};
+    return choose_(tensors_of({&all, 1}), slots_);
+  }
+  std::string position() override {
+    const std::lock_guard lock(reading_);
+    return reader_->position().to_string();
+  }
+  void seek(const std::string& position) override {
+    const std::lock_guard lock(reading_);
+    reader_->seek(ReaderPosition::parse(position));
+  }
+  uint64_t bad_lines() override {
+    const std::lock_guard lock(reading_);
+    return reader_->bad_lines().count();
+  }
+
+ private:
+  std::mutex reading_;
+  std::unique_ptr<RecordReader> reader_;
+  int64_t batch_size_;
+  std::vector<size_t> slots_;
+  Choose choose_;
+};
+
+}  // namespace
+
+std::unique_ptr<DatasetBatches> QueueDataset::batches() {
+  auto records = reader();
+  return std::make_unique<StreamedBatches>(std::move(records), batch_size(),
+                                           slots_of_variables(*parser()), chosen);
+}
+
+}  // namespace fleet::fluid::data
