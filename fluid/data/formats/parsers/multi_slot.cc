@@ -1,5 +1,6 @@
 #include "fluid/data/formats/parsers/multi_slot.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -47,9 +48,10 @@ class MultiSlotParser::Piece {
       if (field.used) {
         Column& column = out.column(slot++);
         const bool ids = spec.type == SlotType::kId;
-        // Lines that are bad may have had more values than a slot's width; they are not written.
-        const size_t most =
-            spec.width > 0 ? lines * static_cast<size_t>(spec.width) : index.words();
+        // No more than there are words, whatever a slot's width is.
+        const auto width = static_cast<size_t>(spec.width);
+        const bool narrow = width > 0 && width <= index.words();
+        const size_t most = narrow ? std::min(lines * width, index.words()) : index.words();
         target.one_id = ids && spec.width <= 1;
         if (ids) target.ids = column.ids.room(most);
         if (!ids) target.floats = column.floats.room(most);

@@ -58,6 +58,11 @@ class SpawnSettings {
   posix_spawnattr_t attributes_;
 };
 
+// Readable once the child has ended.
+FileDescriptor end_of(pid_t child) {
+  return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+}
+
 std::string exit_text(int status) {
   if (WIFSIGNALED(status)) return str_cat("it was ended by signal ", WTERMSIG(status));
   const int code = WEXITSTATUS(status);
@@ -93,8 +98,8 @@ PipeSource::~PipeSource() {
   if (child_ != 0) end_early();
 }
 
-void PipeSource::wait_for_bytes() const {
-  std::array<pollfd, 2> waits = {pollfd{output_.get(), POLLIN, 0},
+void PipeSource::wait_for(int descriptor) const {
+  std::array<pollfd, 2> waits = {pollfd{descriptor, POLLIN, 0},
                                  pollfd{stop_ != nullptr ? stop_->descriptor() : -1, POLLIN, 0}};
   while (::poll(waits.data(), waits.size(), -1) < 0 && errno == EINTR) {
   }
@@ -107,7 +112,7 @@ void PipeSource::wait_for_bytes() const {
 size_t PipeSource::read(std::span<char> into) {
   size_t got = 0;
   while (got < into.size() && output_) {
-    wait_for_bytes();
+    wait_for(output_.get());
     const ssize_t count = ::read(output_.get(), into.data() + got, into.size() - got);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_unreadable(path_, errno);
@@ -121,6 +126,9 @@ size_t PipeSource::read(std::span<char> into) {
 
 void PipeSource::expect_success() {
   if (child_ == 0) return;
+  // It may have closed its output, and go on.
+  const FileDescriptor end = end_of(child_);
+  if (end) wait_for(end.get());
   int status = 0;
   while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
   }
@@ -135,16 +143,16 @@ void PipeSource::expect_success() {
 }
 
 void PipeSource::end_early() {
-  const FileDescriptor end(static_cast<int>(::syscall(SYS_pidfd_open, child_, 0)));
+  const FileDescriptor end = end_of(child_);
   ::kill(-child_, SIGTERM);
   pollfd wait = {end.get(), POLLIN, 0};
-  // Also where there are no such descriptors: then there is no grace.
-  if (!end || ::poll(&wait, 1, kGraceMs) <= 0) ::kill(-child_, SIGKILL);
-  // The shell may be gone before what it started.
+  // Where there are no such descriptors, there is no grace.
+  if (end) ::poll(&wait, 1, kGraceMs);
+  // What the shell started may outlive it; the group has its number until the shell was awaited.
+  ::kill(-child_, SIGKILL);
   int status = 0;
   while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
   }
-  ::kill(-child_, SIGKILL);
   child_ = 0;
 }
 

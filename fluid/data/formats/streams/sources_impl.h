@@ -89,7 +89,8 @@ class PipeSource final : public ByteSource {
   size_t read(std::span<char> into) override;
 
  private:
-  void wait_for_bytes() const;
+  // Until the descriptor can be read.
+  void wait_for(int descriptor) const;
   void expect_success();
   void end_early();
 

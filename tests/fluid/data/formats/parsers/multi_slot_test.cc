@@ -88,6 +88,11 @@ TEST(MultiSlot, HugeAndBrokenCountsTakeNoMemory) {
   }
 }
 
+TEST(MultiSlot, HugeWidthsTakeNoMemory) {
+  const MultiSlotParser wide({{SlotSpec::dense("a", SlotType::kFloat, {int64_t{1} << 39})}});
+  EXPECT_EQ(Parsed(wide, "549755813888 1 2 3\n3 1 2 3\n").bad.count(), 2u);
+}
+
 TEST(MultiSlot, EmptySequencesAreAChoice) {
   const std::string text = "0 1 2.5 0 2 1 2\n1 3 0 0 2 1 2\n";
   EXPECT_EQ(Parsed(parser(), text).bad.count(), 2u);

@@ -143,6 +143,17 @@ TEST_F(ByteSourceTest, ACommandIsEndedWhenNobodyReadsOn) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
+TEST_F(ByteSourceTest, ACommandMayCloseItsOutputAndGoOn) {
+  write("a", "1\n");
+  const StopEvent stop;
+  const SourceOptions options = {.pipe_command = "echo on; exec >&-; sleep 1000", .stop = &stop};
+  const auto silent = open_source(path("a"), options);
+  std::string part(100, '\0');
+  EXPECT_EQ(silent->read(part), 3u);
+  stop.set();
+  EXPECT_THROW(silent->read(part), Error);
+}
+
 TEST_F(ByteSourceTest, AnotherThreadStopsAWaitForACommand) {
   write("a", "1\n");
   const StopEvent stop;
