@@ -101,7 +101,7 @@ size_t value_size(SlotType type) {
 
 class CacheWriter::Impl {
  public:
-  Impl(std::filesystem::path path, Slots slots, CacheWriterOptions options)
+  Impl(std::filesystem::path path, const Slots& slots, CacheWriterOptions options)
       : path_(std::move(path)),
         options_(options),
         files_(options.files != nullptr ? *options.files : system_files()),
@@ -200,8 +200,8 @@ class CacheWriter::Impl {
   uint64_t at_ = 0;
 };
 
-CacheWriter::CacheWriter(std::filesystem::path path, Slots slots, CacheWriterOptions options)
-    : impl_(std::make_unique<Impl>(std::move(path), std::move(slots), options)) {}
+CacheWriter::CacheWriter(std::filesystem::path path, const Slots& slots, CacheWriterOptions options)
+    : impl_(std::make_unique<Impl>(std::move(path), slots, options)) {}
 
 CacheWriter::~CacheWriter() = default;
 
@@ -232,7 +232,7 @@ class CacheFile {
   CacheFile(const std::filesystem::path& path, const std::byte* memory, size_t bytes)
       : path_(path), memory_(memory), bytes_(bytes) {}
 
-  [[noreturn]] void corrupt(std::string entry, std::string expected, std::string got) const {
+  [[noreturn]] void corrupt(const std::string& entry, std::string expected, std::string got) const {
     throw_error(ErrorCode::kCorruptFile, {.what = "this is not a whole record cache",
                                           .where = str_cat("file ", path_.string(), ", ", entry),
                                           .expected = std::move(expected),

@@ -27,7 +27,7 @@ struct CacheWriterOptions {
 // then; without finish() there is none. Throws ResourceError (kInput) where it cannot be written.
 class CacheWriter {
  public:
-  CacheWriter(std::filesystem::path path, Slots slots, CacheWriterOptions options = {});
+  CacheWriter(std::filesystem::path path, const Slots& slots, CacheWriterOptions options = {});
   ~CacheWriter();
   CacheWriter(const CacheWriter&) = delete;
   CacheWriter& operator=(const CacheWriter&) = delete;

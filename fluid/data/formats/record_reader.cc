@@ -247,7 +247,7 @@ class RecordReader::Impl {
     taken_ = position_.block;
     stopping_ = false;
     stop_ = std::make_unique<StopEvent>();
-    const auto ahead = static_cast<size_t>(2 * options_.threads + options_.side_by_side);
+    const size_t ahead = 2 * static_cast<size_t>(options_.threads) + position_.files.size();
     done_.clear();
     done_.resize(ahead);
   }

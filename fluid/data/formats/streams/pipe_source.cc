@@ -48,6 +48,7 @@ class SpawnSettings {
   // An error number.
   int start(const char* program, std::vector<std::string> arguments, pid_t& child) const {
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     return ::posix_spawn(&child, program, &files_, &attributes_, argv.data(), environ);
