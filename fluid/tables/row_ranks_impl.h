@@ -15,7 +15,9 @@ namespace fleet::fluid::tables {
 struct RowOrder {
   uint32_t rank = 0;
   uint64_t key = 0;
-  auto operator<=>(const RowOrder&) const = default;
+  bool operator<(const RowOrder& other) const {
+    return std::pair(rank, key) < std::pair(other.rank, other.key);
+  }
 
   // The 16 bits at digit 0 (the highest) to 5.
   uint32_t digit(int i) const {
