@@ -103,7 +103,7 @@ TEST_P(ThreadCounts, OfAJobOfRanksChangeNoBit) {
   for (const auto& [name, job] : rank_jobs()) {
     SCOPED_TRACE(name);
     compare_thread_counts(
-        [&] {
+        [&task, &job = job] {
           RankOutcome outcome = train_in_ranks(task, job);
           return JobBits{std::move(outcome.losses), std::move(outcome.persistables)};
         },

@@ -11,7 +11,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr int64_t kRecords = 1000;
@@ -75,6 +74,7 @@ TEST_F(Datasets, ThreadsShareTheBatches) {
     const auto batches = dataset->batches();
     std::vector<std::vector<int64_t>> of_threads(3);
     std::vector<std::thread> threads;
+    threads.reserve(of_threads.size());
     for (auto& own : of_threads) threads.emplace_back([&] { own = ids(*batches); });
     for (std::thread& thread : threads) thread.join();
     std::set<int64_t> all;
