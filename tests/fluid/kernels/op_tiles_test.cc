@@ -67,6 +67,7 @@ TEST_F(OpTiles, HaveTheBitsOfOneThreadInEveryOp) {
         }
         std::vector<Tensor> results;
         Executor executor;
+        results.reserve(names.size());
         for (const std::string& name : names) results.push_back(op.fetch(executor, name));
         if (tile_threads()) parallel.insert(op_case.type);
         return results;

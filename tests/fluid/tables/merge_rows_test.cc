@@ -43,6 +43,7 @@ std::map<uint64_t, std::vector<float>> summed_densely(const std::vector<Owned>& 
 
 void expect_dense_sums(const std::vector<Owned>& all, size_t width, Tiles tiles = {}) {
   std::vector<ContributedRows> rows;
+  rows.reserve(all.size());
   for (const Owned& one : all) rows.push_back({one.keys, one.values.data()});
   MergedRows merged;
   merge_rows(rows, width, merged, tiles);

@@ -89,6 +89,7 @@ TEST_F(TableFilesTest, AnEmptyTableIsATable) {
 TEST_F(TableFilesTest, AnyNumberOfServersLoadsWhatAnyNumberSaved) {
   GrowingTable whole(sample_options());
   std::vector<std::unique_ptr<GrowingTable>> savers;
+  savers.reserve(3);
   for (int s = 0; s < 3; ++s) savers.push_back(std::make_unique<GrowingTable>(sample_options()));
   std::vector<std::vector<uint64_t>> owned(3);
   const std::vector<uint64_t> keys = random_keys(random_, 6000, 64);

@@ -1,5 +1,6 @@
 #include "fluid/data/formats/record_cache.h"
 
+#include <cstring>
 #include <gmock/gmock.h>
 
 #include "fluid/data/formats/parsers/multi_slot.h"
@@ -8,7 +9,6 @@
 namespace fleet::fluid::data {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class RecordCacheTest : public TextFiles {
@@ -53,6 +53,7 @@ TEST_F(RecordCacheTest, GivesBackWhatWasWritten) {
     EXPECT_EQ(*cache.slots(), *parser_.slots());
     const std::vector<int64_t> numbers = {22, 0, 5, 5, 13};
     std::vector<RecordRange> expected;
+    expected.reserve(numbers.size());
     for (const int64_t i : numbers) expected.push_back({&parsed_->batch, i, i + 1});
     expect_equal(cache.read(numbers), tensors_of(expected));
   }
