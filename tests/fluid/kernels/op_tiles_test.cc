@@ -8,9 +8,9 @@
 #include <set>
 
 #include "base/strings.h"
+#include "tests/base/process/tile_threads.h"
 #include "tests/fluid/kernels/one_op.h"
 #include "tests/fluid/kernels/typed_net.h"
-#include "tests/testing/tile_threads.h"
 
 namespace fleet::fluid {
 namespace {
@@ -29,7 +29,7 @@ bool tile_threads() {
 
 class OpTiles : public ::testing::Test {
  private:
-  const fleet::testing::SmallTiles small_{kElements};
+  const SmallTiles small_{kElements};
 };
 
 void expect_same_bits(const std::vector<Tensor>& got, const std::vector<Tensor>& wanted) {
@@ -41,7 +41,7 @@ void expect_same_bits(const std::vector<Tensor>& got, const std::vector<Tensor>&
 }
 
 void expect_same_at_any_number(const std::function<std::vector<Tensor>()>& compute) {
-  fleet::testing::compare_thread_counts(compute, expect_same_bits);
+  compare_thread_counts(compute, expect_same_bits);
 }
 
 TEST_F(OpTiles, HaveTheBitsOfOneThreadInEveryOp) {

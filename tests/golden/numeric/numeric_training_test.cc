@@ -4,11 +4,11 @@
 #include <numeric>
 
 #include "base/strings.h"
+#include "tests/base/process/tile_threads.h"
 #include "tests/golden/numeric/numeric_case.h"
 #include "tests/golden/numeric/numeric_departures.h"
 #include "tests/golden/numeric/numeric_nets.h"
 #include "tests/golden/numeric/program_text.h"
-#include "tests/testing/tile_threads.h"
 
 namespace fleet::fluid::golden {
 namespace {
@@ -205,8 +205,8 @@ TEST_P(Training, IsWhatLayersWrite) {
 }
 
 TEST_P(Training, HasTheSameBitsAtAnyNumberOfThreads) {
-  const testing::SmallTiles small(2);
-  testing::compare_thread_counts(
+  const SmallTiles small(2);
+  compare_thread_counts(
       [this] {
         Net net;
         build(net, false);

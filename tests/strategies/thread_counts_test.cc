@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/base/process/tile_threads.h"
 #include "tests/fleet/rank_threads.h"
 #include "tests/fleet/update_rules.h"
 #include "tests/testing/async_thread_cluster.h"
 #include "tests/testing/sparse_net.h"
-#include "tests/testing/tile_threads.h"
 
 namespace fleet::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/process/tile_pool.h"
 #include "base/strings.h"
 
-namespace fleet::testing {
+namespace fleet {
 
 // While it lives, tiles have few elements, so that small cases have several, and each Executor that
 // is made has as many threads as set_threads said.
@@ -40,4 +40,4 @@ void compare_thread_counts(const Compute& compute, const ExpectSame& expect_same
   }
 }
 
-}  // namespace fleet::testing
+}  // namespace fleet
