@@ -63,8 +63,7 @@ T softmax_of_row(int64_t n, const T* x, T largest, T* out) {
     lanes.add(length, [=](int64_t j) { return out[at + j]; });
   }
   const T sum = lanes.total();
-  const T share = T{1} / sum;
-  for (int64_t j = 0; j < n; ++j) out[j] *= share;
+  for (int64_t j = 0; j < n; ++j) out[j] /= sum;
   return sum;
 }
 
@@ -111,8 +110,7 @@ void softmax_of_rows(int64_t rows, int64_t n, const T* x, T* out, SoftmaxLine<T>
     for (int64_t row = first; row < last; ++row) {
       const int64_t at = row * n;
       const T sum = sum_of(out + at, n);
-      const T share = T{1} / sum;
-      for (int64_t j = at; j < at + n; ++j) out[j] *= share;
+      for (int64_t j = at; j < at + n; ++j) out[j] /= sum;
       keep(row, largest[static_cast<size_t>(row - first)], sum);
     }
   }
@@ -137,10 +135,8 @@ void divide_abreast(int64_t n, int64_t inner, int64_t width, T* out, T* sum) {
   for (int64_t j = 0; j < n * inner; j += inner) {
     for (int64_t i = 0; i < width; ++i) sum[i] += out[j + i];
   }
-  T share[kLinesAbreast];
-  for (int64_t i = 0; i < width; ++i) share[i] = T{1} / sum[i];
   for (int64_t j = 0; j < n * inner; j += inner) {
-    for (int64_t i = 0; i < width; ++i) out[j + i] *= share[i];
+    for (int64_t i = 0; i < width; ++i) out[j + i] /= sum[i];
   }
 }
 
