@@ -67,20 +67,6 @@ T softmax_of_row(int64_t n, const T* x, T largest, T* out) {
   return sum;
 }
 
-// The same, while the memory of the next rows is fetched.
-template <class T, bool Simd>
-void exponentials(T* x, int64_t n, const T* next_x, const T* next_out, int64_t next) {
-  constexpr int64_t kElements = 256;
-  constexpr int64_t kLine = 64 / sizeof(T);
-  for (int64_t at = 0; at < n; at += kElements) {
-    exponentials<T, Simd>(x + at, std::min(kElements, n - at));
-    for (int64_t i = at; i < std::min(next, at + kElements); i += kLine) {
-      __builtin_prefetch(next_x + i, 0, 2);
-      __builtin_prefetch(next_out + i, 1, 2);
-    }
-  }
-}
-
 // Of rows that lie side by side, so many at a time as the first cache holds.
 template <class T, bool Simd>
 void softmax_of_rows(int64_t rows, int64_t n, const T* x, T* out, SoftmaxLine<T>* lines) {
@@ -105,8 +91,7 @@ void softmax_of_rows(int64_t rows, int64_t n, const T* x, T* out, SoftmaxLine<T>
       for (int64_t j = at; j < at + n; ++j) out[j] = x[j] - most;
       largest[static_cast<size_t>(row - first)] = most;
     }
-    exponentials<T, Simd>(out + first * n, (last - first) * n, x + last * n, out + last * n,
-                          (std::min(last + at_a_time, rows) - last) * n);
+    exponentials<T, Simd>(out + first * n, (last - first) * n);
     for (int64_t row = first; row < last; ++row) {
       const int64_t at = row * n;
       const T sum = sum_of(out + at, n);
