@@ -26,10 +26,10 @@ void add_rows(const SelectedRows& from, SelectedRows& to) {
 }
 
 // to += from, whatever both are; nothing is zero.
-void add_value(const Value& from, Value& to) {
+void add_value(const Value& from, Value& to, const Tiles& tiles) {
   if (const auto* tensor = std::get_if<Tensor>(&from)) {
     if (!std::holds_alternative<Tensor>(to)) to = Tensor();
-    accumulate(*tensor, *std::get_if<Tensor>(&to));
+    accumulate(*tensor, *std::get_if<Tensor>(&to), tiles);
   } else if (const auto* rows = std::get_if<SelectedRows>(&from)) {
     if (!std::holds_alternative<SelectedRows>(to)) to = SelectedRows();
     add_rows(*rows, *std::get_if<SelectedRows>(&to));
@@ -37,7 +37,7 @@ void add_value(const Value& from, Value& to) {
     if (!std::holds_alternative<TensorArray>(to)) to = TensorArray();
     auto& sums = *std::get_if<TensorArray>(&to);
     if (sums.size() < array->size()) sums.resize(array->size());
-    for (size_t i = 0; i < array->size(); ++i) accumulate((*array)[i], sums[i]);
+    for (size_t i = 0; i < array->size(); ++i) accumulate((*array)[i], sums[i], tiles);
   }
 }
 
@@ -74,7 +74,7 @@ class LoopGradRunner final : public BlockGradRunner {
       Workspace& now = workspace_of(past, i);
       bind(past, i, now, states);
       now.run_inner(step_of_iteration(step, i), shard);
-      collect(now, states, sums);
+      collect(now, states, sums, step.tiles);
     }
     for (size_t k = 0; k < grads_.size(); ++k) {
       if (grads_[k].empty()) continue;
@@ -138,7 +138,7 @@ class LoopGradRunner final : public BlockGradRunner {
   }
 
   void collect(Workspace& now, std::map<std::string, Value>& states,
-               std::map<std::string, Value>& sums) {
+               std::map<std::string, Value>& sums, const Tiles& tiles) {
     std::map<std::string, Value> next;
     // What the iteration did not write in an array keeps its gradient.
     for (size_t k = 0; k < attrs_.outs.size(); ++k) {
@@ -148,7 +148,8 @@ class LoopGradRunner final : public BlockGradRunner {
     }
     for (size_t k = 0; k < xs_.size(); ++k) {
       const Value* made = inner(now, attrs_.x_grads[k]);
-      if (made != nullptr) add_value(*made, is_rewritten(xs_[k]) ? next[xs_[k]] : sums[xs_[k]]);
+      if (made == nullptr) continue;
+      add_value(*made, is_rewritten(xs_[k]) ? next[xs_[k]] : sums[xs_[k]], tiles);
     }
     states = std::move(next);
   }
@@ -173,9 +174,9 @@ class RecurrentGradRunner final : public BlockGradRunner {
     for (size_t i = past.count; i-- > 0;) {
       const size_t t = attrs_.reverse ? past.count - 1 - i : i;
       Workspace& now = workspace_of(past, i);
-      bind(now, i, t, past);
+      bind(now, i, t, past, step.tiles);
       now.run_inner(step_of_iteration(step, i), shard);
-      collect(now, t, past.count);
+      collect(now, t, past.count, step.tiles);
     }
     finish("inputs", inputs_);
     finish("initial_states", states_);
@@ -183,7 +184,7 @@ class RecurrentGradRunner final : public BlockGradRunner {
   }
 
  private:
-  void bind(Workspace& now, size_t i, size_t t, BlockHistory& past) {
+  void bind(Workspace& now, size_t i, size_t t, BlockHistory& past, const Tiles& tiles) {
     const auto& grads = op_.op->input("outputs@GRAD");
     for (size_t k = 0; k < grads.size(); ++k) {
       Value* target = inner(now, attrs_.out_grads[k]);
@@ -199,7 +200,7 @@ class RecurrentGradRunner final : public BlockGradRunner {
       // An output may be a state as well.
       const auto& outs = attrs_.out_grads;
       if (std::find(outs.begin(), outs.end(), attrs_.state_grads[k]) != outs.end()) {
-        add_value(states_[k], *target);
+        add_value(states_[k], *target, tiles);
         continue;
       }
       *target = std::holds_alternative<std::monostate>(states_[k])
@@ -212,15 +213,15 @@ class RecurrentGradRunner final : public BlockGradRunner {
     }
   }
 
-  void collect(Workspace& now, size_t t, size_t length) {
+  void collect(Workspace& now, size_t t, size_t length, const Tiles& tiles) {
     for (size_t k = 0; k < attrs_.ex_state_grads.size(); ++k) {
       const Value* made = inner(now, attrs_.ex_state_grads[k]);
       states_[k] = std::monostate();
-      if (made != nullptr) add_value(*made, states_[k]);
+      if (made != nullptr) add_value(*made, states_[k], tiles);
     }
     for (size_t k = 0; k < parameters_.size(); ++k) {
       const Value* made = inner(now, attrs_.parameter_grads[k]);
-      if (made != nullptr) add_value(*made, parameters_[k]);
+      if (made != nullptr) add_value(*made, parameters_[k], tiles);
     }
     for (size_t k = 0; k < inputs_.size(); ++k) {
       const Tensor* made = tensor_in(inner(now, attrs_.input_grads[k]));

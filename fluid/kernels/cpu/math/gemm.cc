@@ -294,17 +294,6 @@ std::unique_ptr<Gemm<T>> reference_gemm(const GemmShape& shape) {
   return std::make_unique<ReferenceGemm<T>>(shape);
 }
 
-// What `bench_gemm` measured, on an AMD EPYC without AVX-512 and on one with it (oneDNN 2.6).
-GemmBackend gemm_backend(const GemmShape& shape) {
-  const int64_t products = shape.m * shape.n * shape.k;
-  const bool wide = isa_loops().lanes > avx2_loops()->lanes;
-  if (wide) return products <= (int64_t{1} << 22) ? GemmBackend::kTile : GemmBackend::kOneDnn;
-  if (shape.transpose_b && shape.m > 8 && shape.m <= 64) return GemmBackend::kTile;
-  const bool narrow = shape.n > 8 && shape.n < 16 && !shape.transpose_a;
-  const int64_t limit = int64_t{1} << (narrow ? 18 : 21);
-  return products <= limit ? GemmBackend::kTile : GemmBackend::kBlocked;
-}
-
 template <class T>
 std::unique_ptr<Gemm<T>> fastest_gemm(const GemmShape& shape) {
   const GemmBackend backend = gemm_backend(shape);

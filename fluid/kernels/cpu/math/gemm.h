@@ -27,9 +27,12 @@ template <class T>
 std::unique_ptr<Gemm<T>> blocked_gemm(const GemmShape& shape);
 // oneDNN's matmul, single-threaded; null when the library has no kernel for the shape. float only.
 std::unique_ptr<Gemm<float>> onednn_gemm(const GemmShape& shape);
-// Which of them is the fastest for a shape on this machine's instruction set.
+// Which of them is the fastest for a shape on this machine's instruction set, by a table that
+// scripts/gemm_table.sh writes (gemm_backend.cc). Shapes have a cell of it together when their m, n
+// and k each have the same power of two below.
 enum class GemmBackend { kTile, kBlocked, kOneDnn };
 GemmBackend gemm_backend(const GemmShape& shape);
+inline constexpr int64_t kGemmTableSizes = 12;  // 1, 2 to 3, 4 to 7 ... 2048 and more
 template <class T>
 std::unique_ptr<Gemm<T>> fastest_gemm(const GemmShape& shape);
 // Three loops.
