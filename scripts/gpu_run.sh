@@ -46,7 +46,7 @@ printf '%s\n' "$devices"
 
 tests=(cuda_kernels_test cuda_queue_test)
 programs=(local_trainer collective_train distributed_train launch launch_ps fleet_agent bench_gpu bench_nccl
-  bench_updates bench_threads)
+  bench_updates bench_threads gemm_table)
 if [ -z "$folder" ]; then
   folder=build/cuda
   command -v nvcc >/dev/null || export PATH=$PATH:/usr/local/cuda/bin
@@ -140,7 +140,7 @@ items_of() {
     2) for test in "${tests[@]}"; do
       for tool in memcheck racecheck initcheck; do echo "$test.$tool"; done
     done ;;
-    3) printf '%s\n' ranks_2 ranks_4 servers all_reduces updates feeds small_steps steps halves scaling ;;
+    3) printf '%s\n' ranks_2 ranks_4 servers all_reduces updates feeds small_steps steps halves scaling products ;;
   esac
 }
 
@@ -149,6 +149,7 @@ run_item() {
     ranks_*) ranks "${1#ranks_}" ;;
     servers | all_reduces) "$1" ;;
     updates | feeds | halves) "$1" ;;
+    products) "$folder/bin/gemm_table" ;;
     scaling) "$folder/bin/bench_threads" --stored benchmarks/stored.json ;;
     small_steps) steps 512 mlp lenet ;;
     steps) steps 32 resnet50 transformer ;;

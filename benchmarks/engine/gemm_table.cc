@@ -56,7 +56,7 @@ class Cells {
     std::vector<double> least(ends.size(), 1e9);
     for (int i = 0; i < kTries && (i == 0 || least.back() < kLong); ++i) {
       for (size_t j = 0; j < ends.size(); ++j) {
-        least[j] = std::min(least[j], seconds(*ends[j].second, shape));
+        least[j] = std::min(least[j], seconds(*ends[j].second));
       }
     }
     size_t best = 0;
@@ -67,7 +67,7 @@ class Cells {
   }
 
  private:
-  double seconds(Gemm<float>& gemm, const GemmShape& shape) {
+  double seconds(Gemm<float>& gemm) {
     using Clock = std::chrono::steady_clock;
     const float* a = memory_.data();
     const float* b = a + memory_.size() / 3;
@@ -86,16 +86,13 @@ class Cells {
   fluid::Scratch scratch_;
 };
 
+// Two lines.
 void print_row(const std::array<std::string, kGemmTableSizes>& row) {
-  std::string line = "     {";
   for (size_t i = 0; i < row.size(); ++i) {
-    if (i == row.size() / 2) {
-      std::puts(line.c_str());
-      line = "      ";
-    }
-    line += "\"" + row[i] + (i + 1 < row.size() ? "\", " : "\"},");
+    const bool breaks = i + 1 == row.size() / 2;
+    std::printf("%s\"%s\"%s", i == 0 ? "     {" : "", row[i].c_str(),
+                i + 1 == row.size() ? "},\n" : (breaks ? ",\n      " : ", "));
   }
-  std::puts(line.c_str());
 }
 
 void print_table() {

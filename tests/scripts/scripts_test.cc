@@ -109,7 +109,7 @@ class GpuRun : public ::testing::Test {
     for (const char* program :
          {"cuda_kernels_test", "cuda_queue_test", "local_trainer", "collective_train",
           "distributed_train", "launch", "launch_ps", "fleet_agent", "bench_gpu", "bench_nccl",
-          "bench_updates", "bench_threads"}) {
+          "bench_updates", "bench_threads", "gemm_table"}) {
       write_program(place_ / "bin" / program, kStub);
     }
   }

@@ -13,9 +13,9 @@ constexpr int64_t kMostRows = 16 * 192;
 constexpr int64_t kMostDepth = 1024;
 // Of what is multiplied at a time: a panel of B this deep fits into the first cache; so many
 // columns of B and rows of A fit into the second together. Rows are a multiple of a panel's.
-constexpr int64_t kBlockDepth = 256;
+constexpr int64_t kBlockDepth = 384;
 constexpr int64_t kBlockRows = 192;
-constexpr int64_t kBlockColumns = 128;
+constexpr int64_t kBlockColumns = 64;
 // A tile is worth so many of those of Tiles::items.
 constexpr int64_t kTilesOfOne = 8;
 
