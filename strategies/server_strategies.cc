@@ -75,7 +75,7 @@ bool linear_in_the_gradient(const fluid::Program& program) {
   const auto& ops = program.global_block().ops();
   return std::all_of(ops.begin(), ops.end(), [&program](const auto& op) {
     return op->input("Grad").empty() || !fluid::has_role(op->role, fluid::OpRole::kOptimize) ||
-           fluid::schema_of(program, *op).linear_in_gradient;
+           fluid::update_schema_of(program, *op).linear_in_gradient;
   });
 }
 

@@ -237,6 +237,10 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
   if (config.print_log) {
     fresh->runner.observer = printing(options.logger, options.pass_observer);
   }
+  const bool by_differences =
+      config.mode == "pserver" && server_mode(config) == fluid::ServerMode::kGeo;
+  if (config.mode != "pserver") refuse_growing_tables(fresh->main, "ranks");
+  if (by_differences) refuse_growing_tables(fresh->main, "trainers of their own (GEO)");
   if (config.mode == "pserver") {
     refuse_compressed_gradients(fresh->main, "parameter servers");
     const int shards = shard_count(options);
@@ -370,6 +374,7 @@ ProgramPair transpile_for(const Program& main, const Program& startup,
             .startup = transpiler.get_trainer_startup_program()};
   }
   validate(config);
+  refuse_growing_tables(main, "ranks");
   std::function<void(const PassEvent&)> observer;
   if (config.print_log) observer = printing(logger, {});
   const auto make =

@@ -184,6 +184,18 @@ void keep_clips_on_trainer(fluid::Program& program) {
   }
 }
 
+void refuse_growing_tables(const fluid::Program& program, const char* mode) {
+  for (const fluid::VarDesc* param : program.global_block().parameters()) {
+    if (param->kind != fluid::VarKind::kGrowingTable) continue;
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "growing tables are of one process",
+                 .where = "parameter '" + param->name + "'",
+                 .expected = "tables with a height in a job with " + std::string(mode),
+                 .got = "a growing table",
+                 .fix = "use layers::embedding with is_sparse or is_distributed"});
+  }
+}
+
 void refuse_compressed_gradients(const fluid::Program& program, const char* mode) {
   const auto& ops = program.global_block().ops();
   const auto found = std::find_if(ops.begin(), ops.end(),

@@ -42,6 +42,8 @@ void keep_clips_on_trainer(fluid::Program& program);
 // For modes in which gradients are not summed over ranks: throws ProgramError for a program whose
 // optimizer compresses them (DGCMomentum). `mode`: in words.
 void refuse_compressed_gradients(const fluid::Program& program, const char* mode);
+// Throws ProgramError (kNotSupported) for a program with a growing table.
+void refuse_growing_tables(const fluid::Program& program, const char* mode);
 
 bool is_update_role(const fluid::Operator& op);     // optimize, but not lrsched
 bool is_post_update_op(const fluid::Operator& op);  // as TrainingOps::post_update_ops

@@ -100,6 +100,8 @@ class CheckpointJob::Writer {
     int part = 0;
     int parts = 1;
     NamedTensors tensors;
+    fluid::io::CheckpointTables tables;
+    Status begun;  // how `tables` went
   };
 
   // After finish().
@@ -120,7 +122,9 @@ class CheckpointJob::Writer {
     const TimePoint begin = clock_.now();
     FileSystem& files = work.store.files();
     try {
-      fluid::io::write_checkpoint_part(work.folder, work.part, work.parts, work.tensors, files);
+      work.begun.throw_if_error();
+      fluid::io::write_checkpoint_part(work.folder, work.part, work.parts, work.tensors, files, {},
+                                       work.tables);
       memory_ = std::move(work.tensors);
       if (work.part != 0 || !wait_for_parts(work)) return;
       const Status behind = work.store.commit(work.folder, work.info, work.parts, work.retention);
@@ -341,16 +345,55 @@ CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,
   auto names = share(static_cast<size_t>(place), writers.size());
   if (by_servers) leave_out(job_.runtime.server_variables(), names);
   NamedTensors tensors = read_share(executor.scope(), names);
+  Writer::Work work{
+      .store = store,
+      .folder = folder,
+      .info = std::move(info),
+      .retention = retention,
+      .part = static_cast<int>(place),
+      .parts = static_cast<int>(writers.size()) + (by_servers ? job_.cluster.server_num : 0),
+      .tensors = std::move(tensors),
+      .tables = {},
+      .begun = {}};
+  // Workers without servers have the same tables.
+  if (job_.cluster.server_num > 0) {
+    if (!by_servers) work.begun = servers_must("write");
+  } else if (place == 0) {
+    work.begun = begin_tables(executor.scope(), work.folder, work.parts, work.tables);
+  }
   job_.runtime.end_saving();
-  writer_->start(
-      {.store = store,
-       .folder = folder,
-       .info = std::move(info),
-       .retention = retention,
-       .part = static_cast<int>(place),
-       .parts = static_cast<int>(writers.size()) + (by_servers ? job_.cluster.server_num : 0),
-       .tensors = std::move(tensors)});
+  writer_->start(std::move(work));
   return meeting;
+}
+
+// Growing tables of servers go through no worker. Fails where the program has one.
+Status CheckpointJob::servers_must(const char* what) const {
+  const auto tables = fluid::growing_tables(job_.origin);
+  if (tables.empty()) return {};
+  return {ErrorCode::kPrecondition,
+          {.what = str_cat("servers alone can ", what,
+                           " their growing tables, and one of them does "
+                           "not; its log, or this one's, says why"),
+           .where = "variable '" + tables.front()->name + "'",
+           .expected = "a folder that all servers see and may write to (FLEET_SERVER_FOLDERS)",
+           .got = "none",
+           .fix = "give the job such a folder"}};
+}
+
+// They are written as they are now, while training goes on.
+Status CheckpointJob::begin_tables(const fluid::Scope& scope, const path& folder, int parts,
+                                   fluid::io::CheckpointTables& tables) const {
+  try {
+    for (const fluid::VarDesc* var : fluid::growing_tables(job_.origin)) {
+      tables[var->name] = std::make_shared<fluid::io::TableSave>(
+          fluid::growing_table(scope, var->name),
+          fluid::io::checkpoint_table_file(folder, var->name, 0, parts),
+          fluid::tables::TableSaveOptions(), *surroundings().files);
+    }
+  } catch (const ResourceError& error) {
+    return {error.code(), error.text()};
+  }
+  return {};
 }
 
 void CheckpointJob::save(fluid::Executor& executor, const path& folder, const TrainStatus& status) {
@@ -448,7 +491,30 @@ Status CheckpointJob::check_one(const path& folder, const fluid::Scope& scope, C
     if (Status status = fits(name); !status.ok()) return status;
     if (Status status = checkpoint.check(name); !status.ok()) return status;
   }
+  const Status tables = job_.cluster.server_num == 0
+                            ? read_tables(checkpoint, scope, checked.tables)
+                        : checked.by_servers ? Status()
+                                             : servers_must("read");
+  if (!tables.ok()) return tables;
   return own_.read(checkpoint, checked.own);
+}
+
+// Growing tables of the program, of the options that the scope's have.
+Status CheckpointJob::read_tables(const CheckpointReader& checkpoint, const fluid::Scope& scope,
+                                  fluid::io::NamedTables& read) const {
+  for (const fluid::VarDesc* var : fluid::growing_tables(job_.origin)) {
+    const auto files = checkpoint.tables().find(var->name);
+    if (files == checkpoint.tables().end()) return checkpoint.check_table(var->name);
+    try {
+      read[var->name] = fluid::io::load_growing_table(
+          fluid::growing_table(scope, var->name)->options(), files->second, *surroundings().files);
+    } catch (const ResourceError& error) {
+      return {error.code(), error.text()};
+    } catch (const UsageError& error) {
+      return {error.code(), error.text()};
+    }
+  }
+  return {};
 }
 
 void CheckpointJob::give(const Checked& checked) {
@@ -469,6 +535,9 @@ TrainStatus CheckpointJob::take(fluid::Executor& executor, const Checked& checke
   }
   give(checked);
   for (const std::string& name : checked.wanted) read_to(scope, checkpoint, name);
+  for (const auto& [name, table] : checked.tables) {
+    scope.var(name) = fluid::tables::table_value(table);
+  }
   if (first()) job_.runtime.set_steps_before(updates_of(info));
   own_.take_variables(checked.own, scope);
   job_.runtime.start_from(scope);

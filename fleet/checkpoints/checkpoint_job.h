@@ -82,6 +82,7 @@ class CheckpointJob {
     std::vector<std::string> given;   // to servers
     bool by_servers = false;          // they read what they keep
     Values own;
+    fluid::io::NamedTables tables;  // of this worker's scope, filled
   };
 
   Meeting save_now(fluid::Executor& executor, const fluid::io::CheckpointStore& store,
@@ -99,12 +100,17 @@ class CheckpointJob {
   std::vector<std::string> share(size_t place, size_t writers) const;
   const fluid::VarDesc* desc_of(const std::string& name) const;
   Values read_share(fluid::Scope& scope, const std::vector<std::string>& names);
+  Status servers_must(const char* what) const;
+  Status begin_tables(const fluid::Scope& scope, const std::filesystem::path& folder, int parts,
+                      fluid::io::CheckpointTables& tables) const;
 
   std::optional<TrainStatus> load_newest(fluid::Executor& executor,
                                          const fluid::io::CheckpointStore& store);
   TrainStatus load_one(fluid::Executor& executor, const std::filesystem::path& folder);
   Status check_one(const std::filesystem::path& folder, const fluid::Scope& scope,
                    Checked& checked);
+  Status read_tables(const fluid::io::CheckpointReader& checkpoint, const fluid::Scope& scope,
+                     fluid::io::NamedTables& read) const;
   bool servers_read(const Result<fluid::io::CheckpointReader>& checkpoint);
   TrainStatus take(fluid::Executor& executor, const Checked& checked);
   void give(const Checked& checked);

@@ -45,6 +45,16 @@ Variable append_decay(Block& block, const Variable& param, const Penalty& penalt
   return decay;
 }
 
+[[noreturn]] void throw_every_row(const Variable& table, const Penalty& penalty) {
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "a regularizer would change every row of a growing table in every step",
+               .where = "parameter '" + table.name() + "'",
+               .expected = "a growing table without a regularizer",
+               .got = penalty.kind,
+               .fix = "give regularizers to the other parameters (ParamAttr::regularizer) instead "
+                      "of to the optimizer"});
+}
+
 // What the sum of gradient and decay is written to: the gradient itself, or, since the decay of
 // selected rows reaches every row, a dense variable beside it.
 Variable sum_target(const Variable& param, const Variable& grad) {
@@ -64,6 +74,7 @@ std::vector<ParamGrad> append_regularization(const std::vector<ParamGrad>& pairs
       decayed.push_back({param, grad});
       continue;
     }
+    if (param.desc().kind == VarKind::kGrowingTable) throw_every_row(param, *penalty);
     const RoleGuard role(param.program(), OpRole::kOptimize, {param.name(), grad.name()});
     const NameScopeGuard scope(param.program(), "regularization");
     const Variable decay = append_decay(grad.block(), param, *penalty);

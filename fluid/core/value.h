@@ -12,6 +12,10 @@ namespace fleet::fluid {
 // Some rows of a tensor of `height` rows: value[i] is row rows[i]. A row may occur several times;
 // the meaning is then the sum.
 struct SelectedRows {
+  // The height of rows of a growing table (fluid/tables/growing_table.h). Row numbers are then its
+  // ids, 64 bits cast to int64: any number is one. Whoever needs a height refuses such rows.
+  static constexpr int64_t kNoHeight = -1;
+
   std::vector<int64_t> rows;
   int64_t height = 0;
   Tensor value;
@@ -19,7 +23,8 @@ struct SelectedRows {
 
 using TensorArray = std::vector<Tensor>;
 
-// Raw holds what belongs to a runtime, such as a communicator's state.
+// Raw holds what belongs to a runtime, such as a communicator's state, and growing tables
+// (fluid/tables/lookup/shared_table.h).
 struct Raw {
   std::any content;
 };

@@ -5,6 +5,7 @@
 #include "base/strings.h"
 #include "fluid/core/nonfinite.h"
 #include "fluid/executor/finite_checks_impl.h"
+#include "fluid/tables/lookup/shared_table.h"
 
 namespace fleet::fluid {
 namespace {
@@ -25,11 +26,30 @@ T item_of(const Value& value) {
   return std::get<Tensor>(value).copy_to(CPUPlace()).item<T>();
 }
 
-// Tells the step's watch, if the value is a tensor with an element that is not finite.
+// Of the values of rows.
+std::optional<double> first_nonfinite_row(const tables::SharedTable& shared) {
+  std::optional<double> found;
+  shared.reading([&found](const tables::GrowingTable& table) {
+    table.scan(0, tables::kBuckets, [&found](const tables::RowView& row) {
+      const auto bad = std::find_if_not(row.values.begin(), row.values.end(),
+                                        [](float value) { return std::isfinite(value); });
+      if (!found && bad != row.values.end()) found = static_cast<double>(*bad);
+    });
+  });
+  return found;
+}
+
+std::optional<double> first_nonfinite_of(const Value& value) {
+  if (const auto* tensor = std::get_if<Tensor>(&value)) return first_nonfinite(*tensor);
+  const auto table = tables::table_of(value);
+  return table == nullptr ? std::nullopt : first_nonfinite_row(*table);
+}
+
+// Tells the step's watch, if the value is a tensor or a growing table with an element that is not
+// finite.
 void tell_nonfinite(const Workspace::Step& step, Nonfinite::What what, const std::string& name,
                     const Value* value) {
-  const auto* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
-  const auto found = tensor == nullptr ? std::nullopt : first_nonfinite(*tensor);
+  const auto found = value == nullptr ? std::nullopt : first_nonfinite_of(*value);
   if (!found) return;
   step.watch->on_nonfinite({.what = what, .variable = name, .value = *found, .step = step.number});
 }
@@ -42,20 +62,22 @@ FiniteChecks::FiniteChecks(const Workspace& workspace) : workspace_(workspace) {
   for (const PlanOp& op : plan.ops()) losses_.push_back(scaling_ ? -1 : loss_of(plan, op));
 }
 
-void FiniteChecks::check_outputs(int k, uint64_t step) const {
+void FiniteChecks::check_outputs(int k, uint64_t step, double written) const {
   const Plan& plan = workspace_.plan();
   const PlanOp& op = plan.ops()[static_cast<size_t>(k)];
   for (const int i : op.outputs) {
     if (i < 0) continue;
-    const auto* tensor = std::get_if<Tensor>(&workspace_.value(i));
-    if (tensor == nullptr || !tensor->initialized()) continue;
-    if (!first_nonfinite(*tensor)) continue;
+    const Value& value = workspace_.value(i);
+    const auto* tensor = std::get_if<Tensor>(&value);
+    if (tensor == nullptr && std::isfinite(written)) continue;
+    const auto found = first_nonfinite_of(value);
+    if (!found) continue;
     throw_error(ErrorCode::kNumerics,
                 {.what = "a value became infinite or not a number",
                  .where = str_cat("variable '", plan.vars()[static_cast<size_t>(i)].name,
                                   "', written by ", op.op->to_string(), ", in step ", step),
                  .expected = "finite values",
-                 .got = tensor->to_string(8),
+                 .got = tensor != nullptr ? tensor->to_string(8) : shortest(*found),
                  .fix = "lower the learning rate, clip the gradients, or check the data"});
   }
 }

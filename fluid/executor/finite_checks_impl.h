@@ -16,7 +16,8 @@ class FiniteChecks {
   explicit FiniteChecks(const Workspace& workspace);
 
   // Throws an error of code numerics when an output of op k has an element that is not finite.
-  void check_outputs(int k, uint64_t step) const;
+  // `written`: as in watch(); a growing table is looked at when it is not finite.
+  void check_outputs(int k, uint64_t step, double written) const;
   // Tells the step's watch of op k: a loss that is not finite, or a parameter, when `written`, the
   // sum of what an update wrote (KernelContext::add_written), is not. Of a program with dynamic
   // loss scaling no losses, but gradients, as FiniteWatch says.

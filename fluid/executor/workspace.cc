@@ -204,7 +204,7 @@ void Workspace::run_op(const Step& step, int k, int shard, bool together) {
     if (plan_->ops()[static_cast<size_t>(k)].place.is_cpu()) throw;
     throw_no_memory(k);
   }
-  if (step.check_nan_inf) finite_checks_->check_outputs(k, step.number);
+  if (step.check_nan_inf) finite_checks_->check_outputs(k, step.number, runner->written());
   if (step.watch != nullptr) finite_checks_->watch(step, k, runner->written());
 }
 

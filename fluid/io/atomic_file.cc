@@ -32,11 +32,15 @@ std::error_code make_folders(const std::filesystem::path& folder, FileSystem& fi
 
 }  // namespace
 
+void make_directory(const std::filesystem::path& directory, FileSystem& files) {
+  throw_if(make_folders(directory, files), "the directory cannot be made", directory);
+}
+
 AtomicFile::AtomicFile(const std::filesystem::path& target, FileSystem& files)
     : files_(files),
       target_(target),
       directory_(target.has_parent_path() ? target.parent_path() : ".") {
-  throw_if(make_folders(directory_, files_), "the directory cannot be made", directory_);
+  make_directory(directory_, files_);
   std::error_code error;
   file_ = files_.create(directory_ / ("." + target_.filename().string() + "."), error);
   throw_if(error, "the file cannot be made", target_);

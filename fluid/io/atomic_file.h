@@ -39,6 +39,9 @@ class AtomicFile {
   uint64_t end_ = 0;
 };
 
+// Makes a directory where it is missing, with those that it is in. Throws ResourceError.
+void make_directory(const std::filesystem::path& directory, FileSystem& files = system_files());
+
 // All of a file at once.
 void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes,
                            FileSystem& files = system_files());

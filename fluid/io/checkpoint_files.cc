@@ -133,6 +133,13 @@ class Fields {
     return values.get<std::vector<int64_t>>();
   }
   Fields object(const std::string& key) const { return {*file_, at(key), name_of(key)}; }
+  std::vector<Fields> objects(const std::string& key) const {
+    const Json& values = at(key);
+    if (!values.is_array()) wrong(name_of(key), "a list", values);
+    std::vector<Fields> found;
+    for (const Json& value : values) found.push_back({*file_, value, name_of(key)});
+    return found;
+  }
   // Of each key, what `get` makes of this object and the key.
   template <class Value>
   std::map<std::string, Value> map(
@@ -196,6 +203,18 @@ CheckpointInfo info_of(const Fields& fields) {
           .logical_shards = fields.number<int>("logical_shards", 0),
           .readers = fields.object("readers").map<int64_t>(number_of<int64_t>),
           .values = fields.object("values").map<std::string>(&Fields::text)};
+}
+
+// Of each growing table, its files and their sizes.
+std::map<std::string, std::vector<std::pair<std::string, uint64_t>>> tables_of(
+    const Fields& fields) {
+  std::map<std::string, std::vector<std::pair<std::string, uint64_t>>> tables;
+  for (const auto& [name, list] : fields.json().items()) {
+    for (const Fields& entry : fields.objects(name)) {
+      tables[name].emplace_back(entry.text("file"), entry.number<uint64_t>("bytes"));
+    }
+  }
+  return tables;
 }
 
 int64_t height_of(const Shape& shape) {
@@ -315,6 +334,13 @@ uint64_t size_of(const path& file, FileSystem& files, std::error_code& error) {
   return error ? 0 : opened->size();
 }
 
+uint64_t written_bytes(const path& file, FileSystem& files) {
+  std::error_code error;
+  const uint64_t bytes = size_of(file, files, error);
+  if (error) refuse(file, "a file that was written is gone", "its size", error.message());
+  return bytes;
+}
+
 // Of a tensor's elements, as they are written.
 struct Summary {
   uint32_t crc32c = 0;
@@ -349,8 +375,13 @@ bool is_checkpoint_begun(const path& folder, FileSystem& files) {
   return files.exists(folder / kBegun);
 }
 
+path checkpoint_table_file(const path& folder, const std::string& table, int part, int parts) {
+  return folder / str_cat(part_name(part, parts), ".", file_name_of(table), ".table");
+}
+
 void write_checkpoint_part(const path& folder, int part, int parts, const NamedTensors& tensors,
-                           FileSystem& files, const CheckpointRowsByName& rows) {
+                           FileSystem& files, const CheckpointRowsByName& rows,
+                           const CheckpointTables& tables) {
   const std::string name = part_name(part, parts);
   const std::string file = name + ".safetensors";
   std::map<std::string, Summary> summaries;
@@ -370,11 +401,17 @@ void write_checkpoint_part(const path& folder, int part, int parts, const NamedT
     if (of != rows.end()) entry["rows"] = to_json(of->second);
     list[tensor_name] = std::move(entry);
   }
-  std::error_code error;
-  const uint64_t bytes = size_of(folder / file, files, error);
-  if (error) refuse(folder / file, "a file that was written is gone", "its size", error.message());
-  write_json(folder / (name + ".json"),
-             {{"bytes", bytes}, {"file", file}, {"tensors", std::move(list)}}, files);
+  Json saved = Json::object();
+  for (const auto& [variable, save] : tables) {
+    const uint64_t count = save->finish();
+    saved[variable] = {{"file", save->file().filename().string()},
+                       {"bytes", written_bytes(save->file(), files)},
+                       {"rows", count}};
+  }
+  Json all = {
+      {"bytes", written_bytes(folder / file, files)}, {"file", file}, {"tensors", std::move(list)}};
+  if (!saved.empty()) all["tables"] = std::move(saved);
+  write_json(folder / (name + ".json"), all, files);
 }
 
 void give_up_checkpoint_part(const path& folder, int part, int parts, const std::string& why,
@@ -427,6 +464,10 @@ void write_checkpoint_manifest(const path& folder, const CheckpointInfo& info, i
     const Fields list(lists.back(), json);
     manifest["files"][list.text("file")] = list.number<uint64_t>("bytes");
     manifest["tensors"].update(list.object("tensors").json());
+    if (!json.contains("tables")) continue;
+    for (const auto& [table, entry] : list.object("tables").json().items()) {
+      manifest["tables"][table].push_back(entry);
+    }
   }
   manifest["crc32c"] = checksum_of(manifest);
   write_json(file, manifest, files);
@@ -455,6 +496,7 @@ void CheckpointReader::read_manifest(std::vector<Status>& wrong) {
   for (const auto& [name, size] : sizes) {
     if (Status opened = open_file(name, size); !opened.ok()) wrong.push_back(std::move(opened));
   }
+  if (json.contains("tables")) find_tables(tables_of(manifest.object("tables")), wrong);
   for (const auto& [name, of] : manifest.object("tensors").map<Fields>(&Fields::object)) {
     const std::string in = of.text("file");
     const auto found = files_.find(in);
@@ -504,7 +546,17 @@ void CheckpointReader::read_manifest(std::vector<Status>& wrong) {
   }
 }
 
-Status CheckpointReader::open_file(const std::string& name, uint64_t size) {
+void CheckpointReader::find_tables(const TableFiles& tables, std::vector<Status>& wrong) {
+  for (const auto& [name, files_of] : tables) {
+    for (const auto& [file, bytes] : files_of) {
+      if (Status there = find_file(file, bytes); !there.ok()) wrong.push_back(std::move(there));
+      tables_[name].push_back(folder_ / file);
+    }
+  }
+}
+
+// It is in the folder, and of this size.
+Status CheckpointReader::find_file(const std::string& name, uint64_t size) {
   if (!is_plain_name(name)) {
     return corrupt(folder_ / kCheckpointManifest, "a file of the checkpoint is elsewhere",
                    "a name without folders", "'" + name + "'");
@@ -516,10 +568,15 @@ Status CheckpointReader::open_file(const std::string& name, uint64_t size) {
     return corrupt(file, "a file of the checkpoint is missing or of another size",
                    str_cat(size, " bytes"), error ? error.message() : str_cat(found, " bytes"));
   }
-  auto reader = SafetensorsReader::open(file, *disk_);
+  bytes_ += size;
+  return {};
+}
+
+Status CheckpointReader::open_file(const std::string& name, uint64_t size) {
+  if (Status there = find_file(name, size); !there.ok()) return there;
+  auto reader = SafetensorsReader::open(folder_ / name, *disk_);
   if (!reader.ok()) return reader.status();
   files_.emplace(name, std::move(reader).value());
-  bytes_ += size;
   return {};
 }
 
@@ -545,6 +602,9 @@ std::vector<Status> CheckpointReader::find_damage(const path& folder, FileSystem
   std::vector<Status> wrong = reader.read_folder();
   for (const auto& [name, tensor] : reader.tensors_) {
     if (Status status = reader.check(name); !status.ok()) wrong.push_back(std::move(status));
+  }
+  for (const auto& [name, files_of] : reader.tables_) {
+    if (Status status = reader.check_table(name); !status.ok()) wrong.push_back(std::move(status));
   }
   return wrong;
 }
@@ -616,6 +676,29 @@ Status CheckpointReader::check(const std::string& name) const {
   const auto found = find(name);
   if (!found.ok()) return found.status();
   return check_rows(name, 0, 1, height_of(found.value()->shape));
+}
+
+Status CheckpointReader::check_table(const std::string& name) const {
+  const auto found = tables_.find(name);
+  if (found == tables_.end()) {
+    return {ErrorCode::kUnknownName,
+            {.what = "the checkpoint holds no such growing table",
+             .where = folder_.string(),
+             .expected = "table '" + name + "'",
+             .got = str_cat(tables_.size(), " others"),
+             .fix = "load a checkpoint of the same program, or begin in another folder"}};
+  }
+  try {
+    for (const path& file : found->second) {
+      tables::TableFileReader reader(file, *disk_);
+      tables::PieceHead head;
+      std::vector<std::byte> body;
+      while (reader.next(head)) reader.read(body);
+    }
+  } catch (const ResourceError& error) {
+    return {error.code(), error.text()};
+  }
+  return {};
 }
 
 Status CheckpointReader::check_rows(const std::string& name, int64_t first, int64_t stride,

@@ -2,8 +2,10 @@
 // the parts a whole.
 //
 //   part-0-of-2.safetensors, part-1-of-2.safetensors   tensors: whole variables, or rows of them
+//   part-0-of-2.ctr.table   rows of growing table "ctr" (fluid/tables/table_pieces.h)
 //   manifest.json   CheckpointInfo; file, type, shape and checksum of each tensor, and which rows
-//                   of which variable it is; sizes of the files; a checksum of its own
+//                   of which variable it is; files of each growing table; sizes of the files; a
+//                   checksum of its own
 //
 // Until the manifest is there, a part's list of tensors is beside it (part-0-of-2.json), and a file
 // "begun".
@@ -13,9 +15,11 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/files/file_system.h"
+#include "fluid/io/growing_tables.h"
 #include "fluid/io/safetensors.h"
 
 namespace fleet::fluid::io {
@@ -76,10 +80,16 @@ using CheckpointRowsByName = std::map<std::string, CheckpointRows>;
 // Throws ResourceError.
 void begin_checkpoint(const std::filesystem::path& folder, FileSystem& files = system_files());
 bool is_checkpoint_begun(const std::filesystem::path& folder, FileSystem& files = system_files());
-// Part `part` of `parts`, with its list when it is whole. Throws ResourceError.
+// Where a part has its file of a growing table.
+std::filesystem::path checkpoint_table_file(const std::filesystem::path& folder,
+                                            const std::string& table, int part, int parts);
+// By variable; TableSave::file() is checkpoint_table_file() of the part.
+using CheckpointTables = std::map<std::string, std::shared_ptr<TableSave>>;
+// Part `part` of `parts`, with its list when it is whole; finishes `tables`. Throws ResourceError.
 void write_checkpoint_part(const std::filesystem::path& folder, int part, int parts,
                            const NamedTensors& tensors, FileSystem& files = system_files(),
-                           const CheckpointRowsByName& rows = {});
+                           const CheckpointRowsByName& rows = {},
+                           const CheckpointTables& tables = {});
 // Takes the part away, and tells whoever waits for it why it does not come; not an error when it
 // cannot be told.
 void give_up_checkpoint_part(const std::filesystem::path& folder, int part, int parts,
@@ -104,6 +114,10 @@ class CheckpointReader {
   const std::filesystem::path& folder() const { return folder_; }
   const CheckpointInfo& info() const { return info_; }
   const std::map<std::string, CheckpointTensor>& tensors() const { return tensors_; }
+  // The files of each growing table, of all parts.
+  const std::map<std::string, std::vector<std::filesystem::path>>& tables() const {
+    return tables_;
+  }
   // Whether all that it holds is.
   bool finite() const;
   uint64_t bytes() const { return bytes_; }  // of all its files
@@ -126,6 +140,9 @@ class CheckpointReader {
   Status check(const std::string& name) const;
   Status check_rows(const std::string& name, int64_t first, int64_t stride, int64_t count) const;
 
+  // Reads the files of a growing table, and keeps nothing. kUnknownName, kCorruptFile, kInput.
+  Status check_table(const std::string& name) const;
+
   // Reads everything, and gives all that does not fit: nothing for a whole checkpoint. Tensors of a
   // file that cannot be opened are not named on their own.
   static std::vector<Status> find_damage(const std::filesystem::path& folder,
@@ -137,6 +154,10 @@ class CheckpointReader {
   std::vector<Status> read_folder();
   // Throws ResourceError for what leaves nothing to be read.
   void read_manifest(std::vector<Status>& wrong);
+  // By table, its files with their sizes.
+  using TableFiles = std::map<std::string, std::vector<std::pair<std::string, uint64_t>>>;
+  void find_tables(const TableFiles& tables, std::vector<Status>& wrong);
+  Status find_file(const std::string& name, uint64_t size);
   Status open_file(const std::string& name, uint64_t size);
   Status read_piece_into(const CheckpointPiece& piece, Tensor& tensor) const;
   Status check_piece(const CheckpointPiece& piece, const Result<uint32_t>& sum) const;
@@ -145,6 +166,7 @@ class CheckpointReader {
   std::filesystem::path folder_;
   CheckpointInfo info_;
   std::map<std::string, CheckpointTensor> tensors_;
+  std::map<std::string, std::vector<std::filesystem::path>> tables_;
   std::map<std::string, SafetensorsReader> files_;
   uint64_t bytes_ = 0;
   uint32_t checksum_ = 0;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/io/atomic_file.h"
+#include "fluid/io/growing_tables.h"
 #include "fluid/io/paddle_tensor.h"
 #include "fluid/io/persistables.h"
 #include "fluid/ops/op_schema.h"
@@ -254,6 +255,14 @@ void save_paddle_persistables(const std::filesystem::path& directory, Executor& 
 
 void save_paddle_persistables(const std::filesystem::path& directory, const Scope& scope,
                               const Program& program, const std::string& params) {
+  if (const auto tables = growing_tables(program); !tables.empty()) {
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "Paddle's files of parameters have no growing tables",
+                 .where = "variable '" + tables.front()->name + "'",
+                 .expected = "variables with values",
+                 .got = "a growing table",
+                 .fix = "use save_persistables"});
+  }
   std::vector<std::byte> bytes;
   for (const VarDesc* var : stored(program)) {
     require_value_here(scope, var->name);

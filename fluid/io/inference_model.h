@@ -56,7 +56,7 @@ InferenceModel load_inference_model(const std::filesystem::path& directory, Exec
 // save_persistables wrote: one file per variable, or all in the file `params`, sorted by name.
 void load_paddle_persistables(const std::filesystem::path& directory, Executor& executor,
                               const Program& program, const std::string& params = {});
-// Writes such files.
+// Writes such files. Throws UsageError for a program with growing tables.
 void save_paddle_persistables(const std::filesystem::path& directory, Executor& executor,
                               const Program& program, const std::string& params = {});
 void save_paddle_persistables(const std::filesystem::path& directory, const Scope& scope,

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/strings.h"
 #include "fluid/io/atomic_file.h"
+#include "fluid/io/growing_tables.h"
 
 namespace fleet::fluid {
 namespace {
@@ -28,11 +29,40 @@ std::string text_of(const std::vector<std::byte>& bytes) {
                                         .fix = "save the model again"});
 }
 
+Json read_manifest(const std::filesystem::path& directory) {
+  return Json::parse(text_of(read_whole_file(directory / kManifestFile, kMaxManifest)), nullptr,
+                     false);
+}
+
+// What a manifest says of growing tables; nothing for one that is damaged, or says nothing.
+io::SavedTables tables_of(const Json& manifest) {
+  io::SavedTables tables;
+  if (!manifest.is_object() || !manifest.contains("tables")) return tables;
+  const Json& entries = manifest["tables"];
+  if (!entries.is_object()) return tables;
+  for (const auto& [name, file] : entries.items()) {
+    const bool plain =
+        file.is_string() && std::filesystem::path(file.get<std::string>()).filename().string() ==
+                                file.get<std::string>();
+    if (plain) tables.files[name] = file.get<std::string>();
+  }
+  const Json makers = manifest.value("table_makers", Json());
+  if (makers.is_string()) tables.makers = makers.get<std::string>();
+  return tables;
+}
+
+// Of what the directory held before, if it held anything.
+io::SavedTables former_tables(const std::filesystem::path& directory) {
+  std::error_code error;
+  if (!std::filesystem::exists(directory / kManifestFile, error)) return {};
+  return tables_of(read_manifest(directory));
+}
+
 // Fails unless the parameter file is the one that the manifest was written for.
 void check_manifest(const std::filesystem::path& directory,
                     const std::vector<std::byte>& parameters) {
   const std::filesystem::path path = directory / kManifestFile;
-  const Json manifest = Json::parse(text_of(read_whole_file(path, kMaxManifest)), nullptr, false);
+  const Json manifest = read_manifest(directory);
   if (!manifest.is_object() || !manifest.contains("format_version") ||
       !manifest["format_version"].is_number_integer()) {
     throw_corrupt(path, "the manifest is not readable", "a JSON object with format_version",
@@ -53,6 +83,31 @@ void check_manifest(const std::filesystem::path& directory,
   }
 }
 
+// The manifest last: until it is there, the directory is what it was.
+void save_all(const std::filesystem::path& directory, const NamedTensors& tensors,
+              const io::NamedTables& tables) {
+  const io::SavedTables former = former_tables(directory);
+  const io::SavedTables saved = io::write_tables(directory, tables, former);
+  const std::vector<std::byte> bytes = encode_safetensors(tensors);
+  Json manifest = {{"format_version", kManifestVersion},
+                   {"file", kParameterFile},
+                   {"bytes", bytes.size()},
+                   {"crc32c", static_cast<uint64_t>(crc32c(bytes))},
+                   {"tensors", Json::object()}};
+  for (const auto& [name, tensor] : tensors) {
+    manifest["tensors"][name] = {{"dtype", std::string(dtype_name(tensor.dtype()))},
+                                 {"shape", tensor.shape().to_vector()}};
+  }
+  if (!saved.files.empty()) {
+    manifest["tables"] = saved.files;
+    manifest["table_makers"] = saved.makers;
+  }
+  const std::string text = manifest.dump(2) + "\n";
+  write_file_atomically(directory / kParameterFile, bytes);
+  write_file_atomically(directory / kManifestFile, std::as_bytes(std::span(text)));
+  io::remove_tables(directory, former, saved);
+}
+
 }  // namespace
 
 std::vector<const VarDesc*> persistables(const Program& program) {
@@ -66,19 +121,7 @@ std::vector<const VarDesc*> persistables(const Program& program) {
 }
 
 void save_tensors(const std::filesystem::path& directory, const NamedTensors& tensors) {
-  const std::vector<std::byte> bytes = encode_safetensors(tensors);
-  Json manifest = {{"format_version", kManifestVersion},
-                   {"file", kParameterFile},
-                   {"bytes", bytes.size()},
-                   {"crc32c", static_cast<uint64_t>(crc32c(bytes))},
-                   {"tensors", Json::object()}};
-  for (const auto& [name, tensor] : tensors) {
-    manifest["tensors"][name] = {{"dtype", std::string(dtype_name(tensor.dtype()))},
-                                 {"shape", tensor.shape().to_vector()}};
-  }
-  const std::string text = manifest.dump(2) + "\n";
-  write_file_atomically(directory / kParameterFile, bytes);
-  write_file_atomically(directory / kManifestFile, std::as_bytes(std::span(text)));
+  save_all(directory, tensors, {});
 }
 
 void require_value_here(const Scope& scope, const std::string& name) {
@@ -113,7 +156,11 @@ void save_persistables(const Scope& scope, const std::filesystem::path& director
     }
     tensors.emplace(var->name, value);
   }
-  save_tensors(directory, tensors);
+  io::NamedTables tables;
+  for (const VarDesc* var : growing_tables(program)) {
+    tables[var->name] = growing_table(scope, var->name);
+  }
+  save_all(directory, tensors, tables);
 }
 
 NamedTensors load_tensors(const std::filesystem::path& directory) {
@@ -147,8 +194,13 @@ void load_persistables(Executor& executor, const std::filesystem::path& director
                                 : str_cat(dtype_name(found->second.dtype()), found->second.shape()),
                  .fix = "load a model that this program saved"});
   }
+  io::NamedTables grown =
+      io::read_tables(directory, tables_of(read_manifest(directory)), program, executor.scope());
   for (const VarDesc* var : wanted) {
     executor.scope().var(var->name) = std::move(tensors.at(var->name));
+  }
+  for (auto& [name, table] : grown) {
+    executor.scope().var(name) = tables::table_value(std::move(table));
   }
 }
 

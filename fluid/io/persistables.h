@@ -1,8 +1,8 @@
 // Saving and loading a program's persistable variables.
 //
-// A directory holds params.safetensors and manifest.json (format version, and name, type and shape
-// of every tensor, with the size and checksum of the parameter file). Equal values give equal
-// bytes.
+// A directory holds params.safetensors, a file for each growing table, and manifest.json (format
+// version; name, type and shape of every tensor, with the size and checksum of the parameter file;
+// names of the tables' files, and how the tables are made). Equal values give equal bytes.
 #pragma once
 
 #include <filesystem>
@@ -25,8 +25,8 @@ std::vector<const VarDesc*> persistables(const Program& program);
 // of a distributed job.
 void require_value_here(const Scope& scope, const std::string& name);
 
-// Writes the current values; throws ProgramError when one has none yet, ResourceError when the
-// directory cannot be written, UsageError as above.
+// Writes the current values, growing tables among them; throws ProgramError when one has none yet,
+// ResourceError when the directory cannot be written, UsageError as above.
 void save_persistables(Executor& executor, const std::filesystem::path& directory,
                        const Program& program);
 void save_persistables(const Scope& scope, const std::filesystem::path& directory,
@@ -35,7 +35,9 @@ void save_persistables(const Scope& scope, const std::filesystem::path& director
 void save_tensors(const std::filesystem::path& directory, const NamedTensors& tensors);
 
 // Reads the values into the executor's scope; throws ResourceError for a missing or damaged file,
-// ProgramError when a variable is missing or of another shape or type. Nothing is changed then.
+// ProgramError when a variable is missing or of another shape or type, UsageError for rows of a
+// growing table with other states. Nothing is changed then. A growing table becomes a new object,
+// with the options of the one that the scope had, or those that were saved.
 void load_persistables(Executor& executor, const std::filesystem::path& directory,
                        const Program& program);
 // All tensors of such a directory.

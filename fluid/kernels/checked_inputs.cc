@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "fluid/ops/math/activation.h"
 #include "fluid/ops/math/mul.h"
 
@@ -116,6 +117,16 @@ int row_factor_input(const PrepareContext& context, DType dtype) {
                   "one element of X's type: selected rows are scaled only",
                   str_cat(dtype_name(factor.dtype), factor.shape));
   return context.input("Y");
+}
+
+void require_height(const SelectedRows& rows, std::string_view where) {
+  if (rows.height != SelectedRows::kNoHeight) return;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "rows of a growing table have no height, which this needs",
+               .where = std::string(where),
+               .expected = "selected rows of a tensor",
+               .got = "the gradient of a growing table",
+               .fix = "leave the growing table out of it, or use a table with a height"});
 }
 
 void require_rows(const PrepareContext& context) {

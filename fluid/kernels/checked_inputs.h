@@ -47,6 +47,9 @@ int sized_input(const PrepareContext& context, const char* slot, int64_t n, DTyp
 // Input X is selected rows.
 bool takes_rows(const PrepareContext& context);
 void require_rows(const PrepareContext& context);
+// Selected rows of a tensor with a height, and not of a growing table. `where`: "op 'sum', slot
+// 'X'".
+void require_height(const SelectedRows& rows, std::string_view where);
 
 // The position of input Y: selected rows X are multiplied by one number of their type alone.
 int row_factor_input(const PrepareContext& context, DType dtype);

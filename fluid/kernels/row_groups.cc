@@ -6,11 +6,13 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/core/value.h"
 
 namespace fleet::fluid {
 namespace {
 
 void check_rows(std::span<const int64_t> rows, int64_t height) {
+  if (height == SelectedRows::kNoHeight) return;
   const auto outside =
       std::find_if(rows.begin(), rows.end(), [=](int64_t row) { return row < 0 || row >= height; });
   if (outside == rows.end()) return;
@@ -58,7 +60,8 @@ void deal_out(const Tiles& tiles, int64_t n, size_t buckets, std::vector<size_t>
 
 }  // namespace
 
-// By row, equal ones in their order. Many are dealt out digit by digit, from the lowest on.
+// By row, equal ones in their order. Many are dealt out digit by digit, from the lowest on; the
+// digits are those of what a row is more than the least one.
 void RowGroups::sort(const Tiles& tiles) {
   constexpr size_t kFew = 512;
   constexpr int kBits = 11;
@@ -67,15 +70,19 @@ void RowGroups::sort(const Tiles& tiles) {
     std::sort(sorted_.begin(), sorted_.end());
     return;
   }
-  const int64_t largest = std::max_element(sorted_.begin(), sorted_.end())->first;
+  const auto [least, most] = std::minmax_element(sorted_.begin(), sorted_.end());
+  const auto from_zero = static_cast<uint64_t>(std::min<int64_t>(least->first, 0));
+  const uint64_t largest = static_cast<uint64_t>(most->first) - from_zero;
   spare_.resize(sorted_.size());
   const auto n = static_cast<int64_t>(sorted_.size());
-  for (int shift = 0; shift < 63 && largest >> shift != 0; shift += kBits) {
+  for (int shift = 0; shift < 64 && largest >> shift != 0; shift += kBits) {
     const Numbered* const from = sorted_.data();
     Numbered* const to = spare_.data();
     deal_out(
         tiles, n, kDigits, counts_,
-        [=](int64_t i) { return static_cast<size_t>(from[i].first >> shift) % kDigits; },
+        [=](int64_t i) {
+          return (static_cast<uint64_t>(from[i].first) - from_zero) >> shift & (kDigits - 1);
+        },
         [=](int64_t i, size_t place) { to[place] = from[i]; });
     sorted_.swap(spare_);
   }

@@ -21,7 +21,8 @@ inline int64_t row_width(const Tensor& values) {
 // call of group().
 class RowGroups {
  public:
-  // Throws ProgramError for a row outside [0, height).
+  // Throws ProgramError for a row outside [0, height); with SelectedRows::kNoHeight any number is a
+  // row.
   void group(std::span<const int64_t> rows, int64_t height, const Tiles& tiles = {});
 
   // Each number once, ascending.

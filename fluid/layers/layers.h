@@ -12,4 +12,5 @@
 #include "fluid/layers/ops.h"
 #include "fluid/layers/sampled.h"
 #include "fluid/layers/sequence.h"
+#include "fluid/layers/sparse_embedding.h"
 #include "fluid/layers/tensor.h"

@@ -156,4 +156,12 @@ const OpSchema& schema_of(const Program& program, const Operator& op) {
   return schema != nullptr ? *schema : kUnknown;
 }
 
+const OpSchema& update_schema_of(const Program& program, const Operator& op) {
+  const OpSchema& schema = schema_of(program, op);
+  const Attribute* attr = schema.applies.empty() ? nullptr : op.attr(schema.applies);
+  const auto* type = attr == nullptr ? nullptr : std::get_if<std::string>(attr);
+  const OpSchema* applied = type == nullptr ? nullptr : op_table(program).find(*type);
+  return applied != nullptr ? *applied : schema;
+}
+
 }  // namespace fleet::fluid

@@ -179,6 +179,9 @@ struct OpSchema {
   // each. Gradients that an asynchronous worker merges before it sends are added up then; those of
   // other ops are averaged.
   bool linear_in_gradient = false;
+  // Of an update op that applies another one to rows of its parameter: the attribute that names that
+  // one. What that one's row says of gradients holds for this op (update_schema_of).
+  std::string applies = {};
   // Of an update op with these attributes: a gradient of selected rows changes these rows of Param
   // and no others. Empty: it may change all.
   std::function<bool(const AttributeMap&)> changes_named_rows_only;
@@ -190,7 +193,8 @@ struct OpSchema {
   // Of an update op without `norms`: what stands for it on servers that have slices. Empty: none.
   SplitUpdate split_update;
   // Draws random numbers that depend on what its outputs are called, so that the same op under
-  // other names gives others: recomputation keeps what it made.
+  // other names gives others, or counts how often it ran, as lookups of growing tables do:
+  // recomputation keeps what it made.
   bool draws_numbers = false;
   // Multiplications and additions of one run, for profiles; empty: they are not counted.
   std::function<double(const RunShapes&)> flops;
@@ -247,5 +251,7 @@ const OpTable& op_table(const Program& program);
 // The row of an op of the program; a row without contents for an op that the program's table does
 // not have. Valid as long as the program has its library.
 const OpSchema& schema_of(const Program& program, const Operator& op);
+// The same of an update op; of one that applies another, the row of that.
+const OpSchema& update_schema_of(const Program& program, const Operator& op);
 
 }  // namespace fleet::fluid

@@ -17,6 +17,7 @@
 #include "fluid/ops/nn/conv.h"
 #include "fluid/ops/nn/dropout.h"
 #include "fluid/ops/nn/embedding.h"
+#include "fluid/ops/nn/growing_table.h"
 #include "fluid/ops/nn/norm.h"
 #include "fluid/ops/nn/sampled.h"
 #include "fluid/ops/nn/selected_rows.h"
@@ -45,6 +46,7 @@ const OpTable& OpTable::standard() {
     add_conv_ops(all);
     add_dropout_ops(all);
     add_embedding_ops(all);
+    add_growing_table_ops(all);
     add_elementwise_ops(all);
     add_fill_ops(all);
     add_index_ops(all);

@@ -175,6 +175,15 @@ Lookahead::Lookahead(Optimizer& inner, const LookaheadOptions& options)
 }
 
 MinimizeResult Lookahead::minimize(const Variable& loss, const MinimizeOptions& options) {
+  for (const VarDesc* param : loss.program().global_block().parameters()) {
+    if (param->kind != VarKind::kGrowingTable || !param->trainable) continue;
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "a growing table has no second, slow copy",
+                 .where = "Lookahead, parameter '" + param->name + "'",
+                 .expected = "parameters of known shape",
+                 .got = "a growing table",
+                 .fix = "minimize with the inner optimizer, or use a table with a height"});
+  }
   MinimizeResult result = inner_.minimize(loss, options);
   Program& main = loss.program();
   Program& startup =

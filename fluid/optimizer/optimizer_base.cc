@@ -9,6 +9,7 @@
 #include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/layers/tensor.h"
 #include "fluid/ops/append.h"
+#include "fluid/ops/nn/growing_table.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet::fluid::optimizer {
@@ -25,6 +26,38 @@ void check_loss(const Variable& loss, const std::string& type) {
 
 Program& startup_of(Program* given) {
   return given != nullptr ? *given : default_startup_program();
+}
+
+constexpr const char* kMake = "make_growing_table";
+
+bool is_growing(const Variable& param) {
+  return param.desc().kind == VarKind::kGrowingTable;
+}
+
+[[noreturn]] void throw_no_row_update(const Variable& table, const std::string& type) {
+  throw_error(
+      ErrorCode::kNotSupported,
+      {.what = "this optimizer cannot update the rows of a growing table",
+       .where = str_cat("optimizer '", type, "', table '", table.name(), "'"),
+       .expected = "one of this library that updates each element by itself: SGD, Momentum, "
+                   "Adagrad, DecayedAdagrad, Adadelta, Adam, Adamax, RMSProp or Ftrl",
+       .got = type,
+       .fix = "choose another optimizer, or a table with a height"});
+}
+
+// The op of the startup program that makes the table.
+size_t find_maker(const Block& startup, const std::string& table) {
+  for (size_t i = 0; i < startup.op_count(); ++i) {
+    const Operator& op = *startup.ops()[i];
+    if (op.type == kMake && op.output("Out").front() == table) return i;
+  }
+  throw_error(
+      ErrorCode::kInvalidProgram,
+      {.what = "the startup program does not make this growing table",
+       .where = str_cat("startup program, table '", table, "'"),
+       .expected = str_cat("op '", kMake, "' with this output"),
+       .got = "none",
+       .fix = "minimize with the startup program under which the table's layer was called"});
 }
 
 // Tables with is_distributed; as in Paddle, only those of lookup_table.
@@ -191,26 +224,78 @@ Variable Optimizer::rate_of(const Context& context, const Variable& param) {
 }
 
 void Optimizer::create_accumulators(const Context& context, const Variable& param) {
+  const bool grows = is_growing(param);
+  if (grows) create_row_states(context, param);
   for (const State& state : rule_.states) {
+    if (grows && !state.one_element) continue;
     AccumulatorOptions options{.fill_value = state.fill_value, .on_host = state.on_host};
     if (state.one_element) options.shape = Shape{1};
     add_accumulator(context, state.name, param, options);
   }
 }
 
+// Rows that are there already keep what they are: the startup program makes them anew.
+void Optimizer::create_row_states(const Context& context, const Variable& table) {
+  if (!updates_rows(type())) throw_no_row_update(table, type());
+  Block& startup = context.startup.global_block();
+  const size_t maker = find_maker(startup, table.name());
+  auto attrs = parse_attributes<MakeGrowingTableAttrs>(kMake, startup.op(maker).attrs);
+  for (const State& state : rule_.states) {
+    const AccumulatorKey key{context.main.id(), state.name, table.name()};
+    if (state.one_element || accumulators_.contains(key)) continue;
+    const std::string name = unique_name::generate(table.name() + "_" + state.name);
+    accumulators_[key] = name;
+    attrs.state_names.push_back(name);
+    attrs.state_widths.push_back(table.shape()[1]);
+    attrs.state_values.push_back(static_cast<float>(state.fill_value));
+  }
+  startup.edit_op(maker).attrs = to_attributes(attrs);
+}
+
+void Optimizer::append_row_update(const Context& context, const ParamGrad& pair) {
+  const std::string table = pair.param.name();
+  SlotMap inputs = {{"Param", {table}}, {"Grad", {pair.grad.name()}}};
+  SlotMap outputs = {{"ParamOut", {table}}};
+  add_common_inputs(context, pair.param, inputs);
+  UpdateGrowingTableAttrs attrs{.update = type()};
+  for (const State& state : rule_.states) {
+    const std::string& name = accumulators_.at({context.main.id(), state.name, table});
+    if (state.one_element) {
+      inputs[state.in] = {name};
+      if (!state.out.empty()) outputs[state.out] = {name};
+      continue;
+    }
+    attrs.states.push_back(name);
+    attrs.state_inputs.push_back(state.in);
+    attrs.state_outputs.push_back(state.out);
+  }
+  Operator op;
+  op.type = "update_growing_table";
+  op.inputs = std::move(inputs);
+  op.outputs = std::move(outputs);
+  op.attrs = attributes_of(pair.param);
+  for (const auto& [name, value] : to_attributes(attrs)) op.attrs[name] = value;
+  append_op(context.main.global_block(), std::move(op));
+}
+
+void Optimizer::add_common_inputs(const Context& context, const Variable& param, SlotMap& inputs) {
+  if (rule_.takes_rate) inputs["LearningRate"] = {rate_of(context, param).name()};
+  for (const auto& [slot, given] : rule_.inputs) {
+    check_program(context, given, slot.c_str());
+    inputs[slot] = {given.name()};
+  }
+}
+
 void Optimizer::append_update(const Context& context, const ParamGrad& pair) {
+  if (is_growing(pair.param)) return append_row_update(context, pair);
   const std::string param = pair.param.name();
   SlotMap inputs = {{"Param", {param}}, {"Grad", {pair.grad.name()}}};
   SlotMap outputs = {{"ParamOut", {param}}};
-  if (rule_.takes_rate) inputs["LearningRate"] = {rate_of(context, pair.param).name()};
+  add_common_inputs(context, pair.param, inputs);
   for (const State& state : rule_.states) {
     const std::string name = accumulator(context, state.name, pair.param).name();
     inputs[state.in] = {name};
     if (!state.out.empty()) outputs[state.out] = {name};
-  }
-  for (const auto& [slot, given] : rule_.inputs) {
-    check_program(context, given, slot.c_str());
-    inputs[slot] = {given.name()};
   }
   append(context, std::move(inputs), std::move(outputs), attributes_of(pair.param));
 }

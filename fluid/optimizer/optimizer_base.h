@@ -113,9 +113,11 @@ class Optimizer {
   virtual void change_gradients(const Context&, std::vector<ParamGrad>&) {}
   // True for a gradient that was clipped and decayed there.
   virtual bool is_finished(const ParamGrad&) const { return false; }
-  // Makes the state variables of a parameter; those of the rule by default.
+  // Makes the state variables of a parameter; those of the rule by default. What they have of each
+  // row of a growing table is part of its rows.
   virtual void create_accumulators(const Context& context, const Variable& param);
-  // Appends the update op; that of the rule by default.
+  // Appends the update op; that of the rule by default. Of a growing table it is applied to the
+  // rows of a step.
   virtual void append_update(const Context& context, const ParamGrad& pair);
   // The attributes of one parameter's update; those of the rule by default.
   virtual AttributeMap attributes_of(const Variable&) const { return rule_.attrs; }
@@ -142,6 +144,9 @@ class Optimizer {
   void append(const Context& context, SlotMap inputs, SlotMap outputs, AttributeMap attrs = {});
 
  private:
+  void create_row_states(const Context& context, const Variable& table);
+  void append_row_update(const Context& context, const ParamGrad& pair);
+  void add_common_inputs(const Context& context, const Variable& param, SlotMap& inputs);
   std::vector<ParamGrad> clipped_and_decayed(const std::vector<ParamGrad>& pairs) const;
   void check_program(const Context& context, const Variable& given, const char* what) const;
   Variable global_rate(const Context& context);

@@ -8,8 +8,8 @@
 namespace fleet::fluid {
 namespace {
 
-constexpr std::array<std::string_view, 5> kKinds = {"LOD_TENSOR", "SELECTED_ROWS",
-                                                    "LOD_TENSOR_ARRAY", "STEP_SCOPES", "RAW"};
+constexpr std::array<std::string_view, 6> kKinds = {
+    "LOD_TENSOR", "SELECTED_ROWS", "LOD_TENSOR_ARRAY", "STEP_SCOPES", "RAW", "GROWING_TABLE"};
 
 }  // namespace
 

@@ -13,7 +13,14 @@
 
 namespace fleet::fluid {
 
-enum class VarKind : uint8_t { kLodTensor, kSelectedRows, kLodTensorArray, kStepScopes, kRaw };
+enum class VarKind : uint8_t {
+  kLodTensor,
+  kSelectedRows,
+  kLodTensorArray,
+  kStepScopes,
+  kRaw,
+  kGrowingTable,  // of shape [-1, width]: rows by 64-bit id (fluid/ops/nn/growing_table.h)
+};
 
 std::string_view var_kind_name(VarKind kind);  // "LOD_TENSOR"
 VarKind parse_var_kind(std::string_view name);

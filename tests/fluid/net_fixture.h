@@ -12,7 +12,7 @@
 
 namespace fleet::fluid {
 
-class NetFixture : public testing::Test {
+class NetFixture : public ::testing::Test {
  protected:
   Block& block() { return main_.global_block(); }
 
@@ -53,7 +53,7 @@ void expect_error(Action action, ErrorCode code, const std::vector<std::string>&
     EXPECT_FALSE(error.text().got.empty()) << error.what();
     EXPECT_FALSE(error.text().fix.empty()) << error.what();
     for (const std::string& text : texts) {
-      EXPECT_THAT(std::string(error.what()), testing::HasSubstr(text));
+      EXPECT_THAT(std::string(error.what()), ::testing::HasSubstr(text));
     }
     return;
   }

@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "fluid/ops/distributed/server_program.h"
 #include "fluid/ops/distributed/table_ops.h"
+#include "fluid/ops/nn/growing_table.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/shape/fill.h"
 #include "transpiler/parameter_server/trainer_ops.h"
@@ -122,7 +123,120 @@ void look_up_whole(Block& block, const std::string& table) {
   }
 }
 
+bool is_growing_lookup(const Operator& op) {
+  return op.type == "lookup_growing_table";
+}
+
+[[noreturn]] void refuse_growing(const std::string& table, std::string what, std::string got,
+                                 std::string fix) {
+  throw_error(ErrorCode::kNotSupported, {.what = std::move(what),
+                                         .where = "parameter '" + table + "'",
+                                         .expected = "rows that servers can update one by one",
+                                         .got = std::move(got),
+                                         .fix = std::move(fix)});
+}
+
+// Servers have parts of a gradient.
+void check_growing(const Block& block, const UpdatedParam& table,
+                   const DistributeTranspilerConfig& config) {
+  for (const size_t position : table.ops) {
+    const Operator& op = *block.ops()[position];
+    const Names inputs = op.input_names();
+    const bool takes_rows = std::any_of(inputs.begin(), inputs.end(), [&block](const auto& name) {
+      return block.var(name).kind == VarKind::kSelectedRows;
+    });
+    if (!takes_rows || position == table.update || op.type == "clip") continue;
+    refuse_growing(table.param, "servers cannot clip a growing table's gradient by a norm",
+                   "op '" + op.type + "'", "clip by value, or leave the table out (need_clip)");
+  }
+  if (config.enable_dc_asgd) {
+    refuse_growing(table.param, "delays of a growing table's gradients cannot be compensated",
+                   "enable_dc_asgd", "leave it off");
+  }
+  for (const auto& op : block.ops()) {
+    if (op->type != "add_growing_table_shows" || op->input("Table").front() != table.param)
+      continue;
+    refuse_growing(table.param, "shows and clicks do not reach servers", "ShowClickEntry",
+                   "use CountFilterEntry or ProbabilityEntry");
+  }
+}
+
+// One op for the lookups that are gathered.
+class RemoteLookups {
+ public:
+  explicit RemoteLookups(const ServerPlan& plan) { attrs_.endpoints = plan.endpoints; }
+
+  bool empty() const { return ids_.empty(); }
+  void add(const Operator& lookup) {
+    const auto given =
+        fluid::parse_attributes<fluid::LookupGrowingTableAttrs>(lookup.type, lookup.attrs);
+    const std::string& table = lookup.input("Table").front();
+    const auto known = std::find(tables_.begin(), tables_.end(), table);
+    const auto at = static_cast<int64_t>(known - tables_.begin());
+    if (known == tables_.end()) tables_.push_back(table);
+    for (size_t i = 0; i < lookup.input("Ids").size(); ++i) {
+      ids_.push_back(lookup.input("Ids")[i]);
+      outputs_.push_back(lookup.output("Out")[i]);
+      attrs_.table_of.push_back(at);
+      attrs_.ids_end_in_one.push_back(given.ids_end_in_one ? 1 : 0);
+      attrs_.has_padding.push_back(given.has_padding ? 1 : 0);
+      attrs_.padding_idx.push_back(given.padding_idx);
+    }
+    attrs_.is_test = given.is_test;
+  }
+  // What it asks is of training or of a test alone; and it cannot stand behind an op that reads
+  // what it makes, or changes what it reads.
+  bool takes(const Operator& lookup) const {
+    const fluid::Attribute* attr = lookup.attr("is_test");
+    const bool* test = attr == nullptr ? nullptr : std::get_if<bool>(attr);
+    return empty() || (test != nullptr && *test) == attrs_.is_test;
+  }
+  bool must_precede(const Operator& op) const {
+    const auto touches = [](const Names& names, const Names& others) {
+      return std::any_of(names.begin(), names.end(), [&others](const std::string& name) {
+        return std::find(others.begin(), others.end(), name) != others.end();
+      });
+    };
+    return touches(op.input_names(), outputs_) || touches(op.output_names(), ids_) ||
+           touches(op.output_names(), outputs_);
+  }
+  Operator take() {
+    Operator op = make("lookup_remote_growing_tables",
+                       {{"Ids", std::exchange(ids_, {})}, {"Tables", std::exchange(tables_, {})}},
+                       {{"Outputs", std::exchange(outputs_, {})}}, fluid::to_attributes(attrs_),
+                       OpRole::kRpc);
+    attrs_ = {.endpoints = attrs_.endpoints};
+    return op;
+  }
+
+ private:
+  Names ids_;
+  Names tables_;
+  Names outputs_;
+  fluid::LookupRemoteGrowingTablesAttrs attrs_;
+};
+
 }  // namespace
+
+void place_growing_lookups(Program& program, const ServerPlan& plan) {
+  Block& block = program.global_block();
+  RemoteLookups lookups(plan);
+  OpList rewritten;
+  OpList ops = block.take_ops();
+  for (auto& op : ops) {
+    const bool lookup = is_growing_lookup(*op);
+    const bool before =
+        !lookups.empty() && (lookups.must_precede(*op) || (lookup && !lookups.takes(*op)));
+    if (before) rewritten.emplace_back(lookups.take());
+    if (lookup) {
+      lookups.add(*op);
+    } else {
+      rewritten.push_back(std::move(op));
+    }
+  }
+  if (!lookups.empty()) rewritten.emplace_back(lookups.take());
+  block.set_ops(std::move(rewritten));
+}
 
 void take_distributed_tables(Program& program, TrainingOps& ops,
                              const DistributeTranspilerConfig& config) {
@@ -133,6 +247,11 @@ void take_distributed_tables(Program& program, TrainingOps& ops,
   }
   std::vector<UpdatedParam> others;
   for (UpdatedParam& param : ops.params) {
+    if (block.var(param.param).kind == VarKind::kGrowingTable) {
+      check_growing(block, param, config);
+      ops.tables.push_back(std::move(param));
+      continue;
+    }
     if (!tables.contains(param.param)) {
       others.push_back(std::move(param));
       continue;
@@ -150,6 +269,15 @@ void take_distributed_tables(Program& program, TrainingOps& ops,
     (whole ? others : ops.tables).push_back(std::move(param));
   }
   ops.params = std::move(others);
+  for (const auto& op : block.ops()) {
+    if (!is_growing_lookup(*op)) continue;
+    const std::string& table = op->input("Table").front();
+    const bool trained = std::any_of(ops.tables.begin(), ops.tables.end(),
+                                     [&table](const auto& each) { return each.param == table; });
+    if (trained) continue;
+    refuse_growing(table, "servers have no growing table that nobody trains", "no update of it",
+                   "train it, or look it up in a program of one process");
+  }
 }
 
 void place_tables(const Program& program, const TrainingOps& ops, ServerPlan& plan) {
@@ -166,15 +294,16 @@ void place_tables(const Program& program, const TrainingOps& ops, ServerPlan& pl
                       .remote = true,
                       .received = false,
                       .interleaved = true,
+                      .growing = var.kind == VarKind::kGrowingTable,
                       .slices = {}};
     fluid::Shape part = var.shape;
-    part.set(0, (var.shape[0] + servers - 1) / servers);
+    if (!table.growing) part.set(0, (var.shape[0] + servers - 1) / servers);
     for (int server = 0; server < servers; ++server) {
       table.slices.push_back(
           {.param = table.param,
            .grad = plan.averages() ? table.grad : part_name(plan, table, 0, server),
            .shape = part,
-           .offset = server * var.shape.numel(1, var.shape.rank()),
+           .offset = table.growing ? 0 : server * var.shape.numel(1, var.shape.rank()),
            .block_id = server,
            .server = server});
     }
@@ -184,7 +313,9 @@ void place_tables(const Program& program, const TrainingOps& ops, ServerPlan& pl
 
 void place_table_lookups(Program& program, const ServerPlan& plan, int trainer_id) {
   Block& block = program.global_block();
+  place_growing_lookups(program, plan);
   for (size_t table = 0; table < plan.tables.size(); ++table) {
+    if (plan.tables[table].growing) continue;
     OpList ops = block.take_ops();
     LookupsByPadding lookups;
     size_t place = 0;
@@ -239,7 +370,8 @@ void send_table_gradients(Program& program, const ServerPlan& plan, int trainer_
         part.shape = slice.shape;
         block.add_var(std::move(part));
       }
-      rewritten.emplace_back(make("split_ids", {{"Ids", {table.grad}}}, {{"Out", parts}},
+      rewritten.emplace_back(make(table.growing ? "split_growing_rows" : "split_ids",
+                                  {{table.growing ? "X" : "Ids", {table.grad}}}, {{"Out", parts}},
                                   fluid::to_attributes(fluid::NoAttrs{}), OpRole::kDist));
       fluid::SendAttrs attrs;
       attrs.epmap = plan.endpoints;
@@ -262,6 +394,7 @@ void fake_tables(Program& startup, const ServerPlan& plan) {
       return std::find(outputs.begin(), outputs.end(), table.param) != outputs.end();
     });
     block.set_ops(std::move(ops));
+    if (table.growing) continue;
     fluid::FakeInitAttrs attrs;
     attrs.shape = table.shape.to_vector();
     block.append_op(make("fake_init", {}, {{"Out", {table.param}}},
@@ -281,13 +414,14 @@ void declare_table(Block& global, const Block& origin, const ServerPlan& plan,
                    const PlacedParam& table, int server) {
   const PlacedSlice& slice = table.slices[static_cast<size_t>(server)];
   VarDesc value = like(origin.var(table.param), slice.param);
-  value.kind = VarKind::kSelectedRows;
+  if (!table.growing) value.kind = VarKind::kSelectedRows;
   value.shape = slice.shape;
   value.persistable = true;
-  value.slice = fluid::SliceInfo{.origin = table.param,
-                                 .origin_shape = table.shape.to_vector(),
-                                 .offset = slice.offset,
-                                 .block_id = slice.block_id};
+  if (!table.growing)
+    value.slice = fluid::SliceInfo{.origin = table.param,
+                                   .origin_shape = table.shape.to_vector(),
+                                   .offset = slice.offset,
+                                   .block_id = slice.block_id};
   global.add_var(std::move(value));
   VarDesc grad = like(origin.var(table.grad), slice.grad);
   grad.shape = slice.shape;
@@ -305,8 +439,11 @@ void add_table_services(Program& program, const ServerPlan& plan, int server, in
                         fluid::ListenAndServAttrs& listen) {
   Block& global = program.global_block();
   const auto here = static_cast<size_t>(server);
+  const auto grows = [](const PlacedParam& table) { return table.growing; };
+  if (std::all_of(plan.tables.begin(), plan.tables.end(), grows)) return;
   for (size_t i = 0; i < plan.tables.size(); ++i) {
     const PlacedParam& table = plan.tables[i];
+    if (table.growing) continue;
     VarDesc ids;
     ids.name = in_name(plan, i, here);
     ids.dtype = fluid::DType::kInt64;
@@ -328,7 +465,9 @@ void add_table_services(Program& program, const ServerPlan& plan, int server, in
   path.persistable = true;
   global.add_var(std::move(path));
   Block& save = program.add_block(parent);
-  for (const PlacedParam& table : plan.tables) append_table_save(save, table.param);
+  for (const PlacedParam& table : plan.tables) {
+    if (!table.growing) append_table_save(save, table.param);
+  }
   bind_checkpoint(listen, save.index());
 }
 

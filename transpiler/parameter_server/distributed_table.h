@@ -1,6 +1,7 @@
 // Tables with is_distributed: row r of a table lives on server r modulo the number of servers, and
 // on no trainer. Any number of tables, any update that takes selected rows. A table whose update
-// stays with one server (stays_whole) is a sparse table like others.
+// stays with one server (stays_whole) is a sparse table like others. Growing tables: rows live on
+// servers by the buckets of their ids.
 #pragma once
 
 #include <string>
@@ -15,12 +16,17 @@ namespace fleet::transpiler {
 
 // Moves the updates of such tables from ops.params to ops.tables; the lookups of one that stays
 // whole become ordinary ones. Throws ProgramError (kNotSupported) for a table whose gradient is not
-// selected rows.
+// selected rows, and for a growing one whose update looks at more than one row, whose ids are
+// admitted by shows, or whose delays are compensated.
 void take_distributed_tables(fluid::Program& program, TrainingOps& ops,
                              const DistributeTranspilerConfig& config);
 
 // The tables of a plan that has its servers and its form.
 void place_tables(const fluid::Program& program, const TrainingOps& ops, ServerPlan& plan);
+
+// Trainer: lookups of growing tables become as few ops as their order allows, each of which asks
+// all servers once (lookup_remote_growing_tables).
+void place_growing_lookups(fluid::Program& program, const ServerPlan& plan);
 
 // Trainer: all lookups of a table become split_ids, prefetch and a merge_ids for each padding,
 // where the first of them was, or right after the op that makes the last of their ids; its gradient

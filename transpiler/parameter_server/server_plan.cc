@@ -70,6 +70,7 @@ PlacedParam cut(const Program& program, const UpdatedParam& updated, size_t posi
                      .remote = false,
                      .received = true,
                      .interleaved = false,
+                     .growing = false,
                      .slices = {}};
   const VarDesc* grad = program.global_block().find_var(updated.grad);
   placed.sparse = grad != nullptr && grad->kind == fluid::VarKind::kSelectedRows;
@@ -383,6 +384,7 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
   }
   for (const PlacedParam& table : plan.tables) {
     plan.empty_tables.erase(table.param);
+    if (table.growing) continue;
     for (const PlacedSlice& slice : table.slices) {
       plan.overview.push_back(table_row(plan, table, slice));
     }

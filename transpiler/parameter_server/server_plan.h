@@ -63,6 +63,9 @@ struct PlacedParam {
   // and may have rows behind the table's last one. It is called as the table, and its gradient as
   // the server has it.
   bool interleaved = false;
+  // A growing table, which is placed as a distributed one: each server has the rows of some of its
+  // buckets (fluid/ops/distributed/table_ops.h).
+  bool growing = false;
   std::vector<PlacedSlice> slices;
 };
 

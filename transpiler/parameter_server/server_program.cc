@@ -50,7 +50,7 @@ VarDesc server_var(const VarDesc& origin, std::string name) {
 
 VarDesc slice_var(const VarDesc& origin, std::string name, const SliceRef& here) {
   VarDesc var = server_var(origin, std::move(name));
-  if (!here.param->sliced && !here.param->interleaved) return var;
+  if (here.param->growing || (!here.param->sliced && !here.param->interleaved)) return var;
   var.shape = here.slice->shape;
   var.slice = SliceInfo{.origin = origin.name,
                         .origin_shape = here.param->shape.to_vector(),

@@ -26,6 +26,7 @@ void register_average(KernelTable& table);
 void register_norm_optimizer(KernelTable& table);
 void register_sparse_clip(KernelTable& table);
 void register_dgc(KernelTable& table);
+void register_growing_table_update(KernelTable& table);
 void register_print(KernelTable& table);
 void register_random(KernelTable& table);
 void register_reduce(KernelTable& table);

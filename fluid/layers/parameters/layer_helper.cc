@@ -19,7 +19,10 @@ bool has_initializer(const Block& startup, const std::string& name) {
   });
 }
 
-VarDesc describe(const ParamAttr& attr, std::string name, const Shape& shape, DType dtype) {
+}  // namespace
+
+VarDesc describe_parameter(const ParamAttr& attr, std::string name, const Shape& shape,
+                           DType dtype) {
   VarDesc desc;
   desc.name = std::move(name);
   desc.dtype = dtype;
@@ -33,8 +36,6 @@ VarDesc describe(const ParamAttr& attr, std::string name, const Shape& shape, DT
   desc.do_model_average = attr.do_model_average.value_or(true);
   return desc;
 }
-
-}  // namespace
 
 LayerHelper::LayerHelper(std::string type, std::string name)
     : type_(std::move(type)),
@@ -83,7 +84,7 @@ Variable LayerHelper::parameter(const ParamAttr& attr, const Shape& shape, DType
                  .got = str_cat(dtype_name(dtype), shape),
                  .fix = "give this layer's parameter another name, or the same sizes"});
   }
-  const VarDesc desc = describe(attr, name, shape, dtype);
+  const VarDesc desc = describe_parameter(attr, name, shape, dtype);
   Block& startup_block = startup_.global_block();
   // Only a variable that was there already may have an op that fills it.
   const bool known = startup_block.find_var(name) != nullptr;

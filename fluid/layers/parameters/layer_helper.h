@@ -61,6 +61,10 @@ class LayerHelper {
   Program& startup_;
 };
 
+// What a program says of a parameter with these attributes.
+VarDesc describe_parameter(const ParamAttr& attr, std::string name, const Shape& shape,
+                           DType dtype);
+
 inline std::vector<std::string> names_of(const std::vector<Variable>& variables) {
   std::vector<std::string> names;
   names.reserve(variables.size());

@@ -3,6 +3,7 @@
 #include "base/strings.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/schema_util.h"
+#include "fluid/tables/row_store.h"
 
 namespace fleet::fluid {
 namespace {
@@ -33,6 +34,40 @@ void infer_distributed_lookup_table(InferContext& context) {
   }
 }
 
+void infer_remote_growing_tables(InferContext& context) {
+  const auto attrs = context.attrs<LookupRemoteGrowingTablesAttrs>();
+  const size_t count = context.input_count("Ids");
+  const bool fits = context.output_count("Outputs") == count && attrs.table_of.size() == count &&
+                    attrs.ids_end_in_one.size() == count && attrs.has_padding.size() == count &&
+                    attrs.padding_idx.size() == count;
+  context.require(fits, "Ids", "an output and attributes for each", str_cat(count, " of Ids"));
+  context.require_dtype("Ids", DType::kInt64);
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t at = attrs.table_of[i];
+    context.require(at >= 0 && at < static_cast<int64_t>(context.input_count("Tables")), "Tables",
+                    "the table of each of Ids", str_cat(at));
+    const VarDesc& table = context.input("Tables", static_cast<size_t>(at));
+    context.require(table.kind == VarKind::kGrowingTable && table.shape.rank() == 2, "Tables",
+                    "growing tables", std::string(var_kind_name(table.kind)));
+    const VarDesc& ids = context.input("Ids", i);
+    const int rank = ids.shape.rank() - static_cast<int>(attrs.ids_end_in_one[i]);
+    context.require(rank >= 0, "Ids", "a last dimension of 1", ids.shape.to_string());
+    Shape shape(ids.shape.dims().first(static_cast<size_t>(rank)));
+    shape.push_back(table.shape[1]);
+    context.set_output("Outputs", shape, table.dtype, i, ids.lod_level);
+  }
+}
+
+void infer_split_growing_rows(InferContext& context) {
+  const VarDesc& x = context.input("X");
+  context.require(x.kind == VarKind::kSelectedRows, "X", "selected rows",
+                  std::string(var_kind_name(x.kind)));
+  for (size_t i = 0; i < context.output_count("Out"); ++i) {
+    context.set_output("Out", x.shape, x.dtype, i);
+    context.set_kind("Out", VarKind::kSelectedRows, i);
+  }
+}
+
 void infer_split_selected_rows(InferContext& context) {
   const auto attrs = context.attrs<SplitSelectedRowsAttrs>();
   const VarDesc& x = context.input("X");
@@ -50,6 +85,14 @@ void infer_split_selected_rows(InferContext& context) {
 
 }  // namespace
 
+size_t server_of_bucket(uint32_t bucket, size_t servers) {
+  return size_t{bucket} * servers / tables::kBuckets;
+}
+
+size_t server_of_id(uint64_t id, size_t servers) {
+  return server_of_bucket(tables::bucket_of(id), servers);
+}
+
 int64_t padding_of(const Operator& lookup) {
   const Attribute* attr = lookup.attr("padding_idx");
   const int64_t* padding = attr == nullptr ? nullptr : std::get_if<int64_t>(attr);
@@ -62,6 +105,11 @@ void add_table_ops(OpTable& table) {
                                                {many("Outputs")}, infer_distributed_lookup_table)));
   table.add(make_schema<SplitSelectedRowsAttrs>("split_selected_rows", {one("X")}, {many("Out")},
                                                 infer_split_selected_rows));
+  table.add(run_by_runtime(draws_numbers(make_schema<LookupRemoteGrowingTablesAttrs>(
+      "lookup_remote_growing_tables", {many("Ids"), many("Tables")}, {many("Outputs")},
+      infer_remote_growing_tables))));
+  table.add(make_schema<NoAttrs>("split_growing_rows", {one("X")}, {many("Out")},
+                                 infer_split_growing_rows));
   table.add(make_schema<NoAttrs>("split_ids", {many("Ids")}, {typed(many("Out"))}));
   table.add(run_by_runtime(make_schema<PrefetchAttrs>("prefetch", {many("X")}, {many("Out")})));
   table.add(make_schema<MergeIdsAttrs>("merge_ids", {many("Ids"), many("Rows"), typed(many("X"))},

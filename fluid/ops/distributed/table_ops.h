@@ -13,6 +13,13 @@
 //   prefetch             X+ -> Out+: the rows of X[i] from server i
 //   merge_ids            Ids+, Rows+, X+ -> Out+: for each of Ids its rows, X[i] holding those of
 //                        the ids Rows[i], which are strictly ascending
+//
+// Growing tables, of which each server has the rows of some buckets (server_of_id):
+//   lookup_remote_growing_tables  Ids+, Tables+ -> Outputs+: for each of Ids its rows, from all
+//                        servers at once, each id of a table asked for once. Ids i are those of
+//                        table `table_of[i]`
+//   split_growing_rows   X -> Out+: the rows of each server, those of equal ids summed
+//
 //   lookup_sparse_table  W, Ids -> Out: on a server
 //   save                 X ->: to the file that kLookupTablePath names; on a server
 //   checkpoint_notify    ->: server epmap[i] saves the rows of table `lookup_table` that it has to
@@ -57,6 +64,26 @@ struct PrefetchAttrs {
     ar(CEREAL_NVP(epmap), CEREAL_NVP(trainer_id));
   }
 };
+
+// For each of Ids; truths are 0 and 1.
+struct LookupRemoteGrowingTablesAttrs {
+  std::vector<std::string> endpoints;
+  std::vector<int64_t> table_of;
+  std::vector<int64_t> ids_end_in_one;  // as in LookupGrowingTableAttrs
+  std::vector<int64_t> has_padding;
+  std::vector<int64_t> padding_idx;
+  bool is_test = false;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(endpoints), CEREAL_NVP(table_of), CEREAL_NVP(ids_end_in_one),
+       CEREAL_NVP(has_padding), CEREAL_NVP(padding_idx), CEREAL_NVP(is_test));
+  }
+};
+
+// Which of so many servers has the row of an id, and the rows of a bucket: each server has buckets
+// that follow each other.
+size_t server_of_bucket(uint32_t bucket, size_t servers);
+size_t server_of_id(uint64_t id, size_t servers);
 
 struct MergeIdsAttrs {
   int64_t padding_idx = -1;  // the id whose row is zeros; negative: none

@@ -8,6 +8,7 @@ namespace fleet::strategies {
 
 fluid::SelectedRows rows_of_part(const RemoteTensor& gradient, const RemotePart& part,
                                  const fluid::SelectedRows& rows) {
+  if (gradient.growing) return rows;
   const uint64_t row_bytes =
       gradient.bytes() / static_cast<uint64_t>(std::max<int64_t>(1, gradient.shape[0]));
   if (row_bytes == 0) return rows;

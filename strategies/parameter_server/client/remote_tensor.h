@@ -26,7 +26,8 @@ struct RemoteTensor {
   fluid::DType dtype = fluid::DType::kFloat32;
   fluid::Shape shape;
   std::vector<RemotePart> parts;
-  bool rows = false;  // of a gradient: it is of rows
+  bool rows = false;     // of a gradient: it is of rows
+  bool growing = false;  // of a growing table
 
   uint64_t bytes() const { return static_cast<uint64_t>(shape.numel()) * fluid::dtype_size(dtype); }
   // Whatever programs call it.

@@ -171,6 +171,18 @@ void ServerClient::set_steps_before(uint64_t steps, transport::DoneHandler on_do
 
 void ServerClient::get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
                             transport::DoneHandler on_done) {
+  ask_rows_of(variable, std::move(rows), 0, memory, std::move(on_done));
+}
+
+void ServerClient::get_growing_rows(RemoteVariable table, std::vector<int64_t> ids,
+                                    std::byte* memory, bool makes_rows,
+                                    transport::DoneHandler on_done) {
+  ask_rows_of(table, std::move(ids), makes_rows ? 1 : 0, memory, std::move(on_done));
+}
+
+// `mark`: the header's `piece`.
+void ServerClient::ask_rows_of(RemoteVariable variable, std::vector<int64_t> rows, uint32_t mark,
+                               std::byte* memory, transport::DoneHandler on_done) {
   const ParameterEntry& entry = parameter_indexes_[variable.server].entries[variable.variable];
   const uint64_t bytes = rows.size() * entry.row_bytes();
   const auto numbers = std::make_shared<const std::vector<int64_t>>(std::move(rows));
@@ -178,6 +190,7 @@ void ServerClient::get_rows(RemoteVariable variable, std::vector<int64_t> rows, 
   Message& message = request.frames.emplace_back(make_message(Verb::kGet, rows_step()));
   message.header.flags = kFlagRows;
   message.header.variable = variable.variable;
+  message.header.piece = mark;
   message.payload = {numbers->data(), numbers->size() * sizeof(int64_t), numbers};
   const auto arrived = std::make_shared<std::vector<bool>>(pieces_of(bytes));
   request.reply_target = [=, server = variable.server](const FrameHeader& header, ConstBytes) {

@@ -53,6 +53,9 @@ class ServerClient {
   // one, and the request is over.
   void get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
                 transport::DoneHandler on_done = nullptr);
+  // The same of ids of a growing table; lookups of training make rows.
+  void get_growing_rows(RemoteVariable table, std::vector<int64_t> ids, std::byte* memory,
+                        bool makes_rows, transport::DoneHandler on_done);
   // Tells a server to save its rows of a table as they are after step() steps.
   void save_table(uint32_t server, const TableSnapshot& snapshot,
                   transport::DoneHandler on_done = nullptr);
@@ -127,6 +130,8 @@ class ServerClient {
 
  private:
   void ask_parameter_index(uint32_t server);
+  void ask_rows_of(RemoteVariable variable, std::vector<int64_t> rows, uint32_t mark,
+                   std::byte* memory, transport::DoneHandler on_done);
   // Sends the server that message; a text that comes back goes to `why`.
   void submit_order(uint32_t server, transport::Message order, std::string& why,
                     transport::DoneHandler on_done);

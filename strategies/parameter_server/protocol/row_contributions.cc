@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "base/strings.h"
@@ -18,8 +19,11 @@ RowContribution::RowContribution(const SliceGeometry& geometry, uint64_t rows)
       bytes_(bytes_of_rows(geometry, rows)) {}
 
 Status RowContribution::check_rows(const SliceGeometry& geometry, uint64_t rows) {
-  if (rows <= static_cast<uint64_t>(geometry.height)) return {};
-  return bad_frame("a gradient has more rows than its slice", str_cat(geometry.height, " at most"),
+  constexpr uint64_t kMostIds = uint64_t{1} << 28;  // of one gradient of a growing table
+  const bool growing = geometry.height == fluid::SelectedRows::kNoHeight;
+  const uint64_t most = growing ? kMostIds : static_cast<uint64_t>(geometry.height);
+  if (rows <= most) return {};
+  return bad_frame("a gradient has more rows than its slice", str_cat(most, " at most"),
                    str_cat(rows));
 }
 
@@ -59,6 +63,13 @@ Status RowContribution::finish(uint32_t piece) {
 }
 
 Status RowContribution::check_numbers() const {
+  if (height_ == fluid::SelectedRows::kNoHeight) {
+    const auto all = numbers();
+    const auto wrong = std::adjacent_find(all.begin(), all.end(), std::greater_equal<>());
+    if (wrong == all.end()) return {};
+    return bad_frame("the ids of a gradient are not strictly ascending",
+                     str_cat("an id above ", *wrong), str_cat(*(wrong + 1)));
+  }
   int64_t least = 0;
   for (const int64_t number : numbers()) {
     if (number < least || number >= height_) {

@@ -77,6 +77,7 @@ struct GetCall {
   std::vector<uint32_t> variables;  // without `all`
   // Of the one variable, only these rows, strictly ascending.
   std::optional<std::vector<int64_t>> rows = {};
+  bool makes_rows = false;  // of a growing table: a lookup of training
 };
 
 // A part of the answer to a call, and whom it goes to.
@@ -92,12 +93,13 @@ struct ServerAnswer {
   bool has_value = false;
   // Of the value, only these rows; null: all. Valid during the call.
   const std::vector<int64_t>* rows = nullptr;
-  bool last = true;  // ends the answer
+  bool makes_rows = false;  // as in GetCall
+  bool last = true;         // ends the answer
 
   static ServerAnswer with_value(const GetCall& call, uint32_t variable, bool last) {
-    return {call.session, call.request, call.worker, call.lane,
-            call.step,    variable,     true,        call.rows ? &*call.rows : nullptr,
-            last};
+    return {call.session,    call.request, call.worker, call.lane,
+            call.step,       variable,     true,        call.rows ? &*call.rows : nullptr,
+            call.makes_rows, last};
   }
   static ServerAnswer without_value(const GetCall& call) {
     return {call.session, call.request, call.worker, call.lane, call.step};

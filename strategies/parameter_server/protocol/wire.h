@@ -19,7 +19,9 @@
 //                  there. `variable` is one id, kAllVariables (every trained slice of the lane), or
 //                  kListedVariables with the ids in the control part (vector of u32).
 //                  With kFlagRows: of one variable, the rows whose numbers (i64, strictly
-//                  ascending) are the payload; answered by pieces of their values.
+//                  ascending) are the payload; answered by pieces of their values. Of a growing
+//                  table the numbers are ids (u64, ascending as i64), and `piece` is 1 for a lookup
+//                  of training, which makes rows, and 0 for one that changes nothing.
 //   kCredit        asks to send more pieces of `step` on this lane: `variable` is how many of the
 //                  lane's order (protocol/send_order.h) the sender knows to be let in; nothing more
 //                  comes from it for positions before `piece`. The answer's `variable` is the new
@@ -48,6 +50,7 @@
 
 #include "base/archive.h"
 #include "fluid/core/dtype.h"
+#include "fluid/core/value.h"
 #include "transport/session/frame.h"
 
 namespace fleet::strategies {
@@ -83,7 +86,8 @@ struct ParameterEntry {
   // Rows of the origin from one row of the slice to the next; above 1 there may be some behind the
   // origin's last.
   int64_t row_stride = 1;
-  std::string lookup;  // what a prefetch of rows names it by
+  std::string lookup;    // what a prefetch of rows names it by
+  bool growing = false;  // this server's rows of a growing table, of `shape` each
 
   uint64_t numel() const {
     uint64_t count = 1;
@@ -91,14 +95,18 @@ struct ParameterEntry {
     return count;
   }
   uint64_t bytes() const { return numel() * fluid::dtype_size(dtype); }
-  int64_t height() const { return shape.empty() ? 1 : shape.front(); }
-  bool is_whole() const { return shape == origin_shape; }
+  int64_t height() const {
+    if (growing) return fluid::SelectedRows::kNoHeight;
+    return shape.empty() ? 1 : shape.front();
+  }
+  bool is_whole() const { return shape == origin_shape && !growing; }
   // Of the origin: the slice's first one.
   int64_t first_row() const {
     const uint64_t row = row_bytes() / fluid::dtype_size(dtype);
     return row == 0 ? 0 : offset / static_cast<int64_t>(row);
   }
   uint64_t row_bytes() const {
+    if (growing) return bytes();
     return height() == 0 ? 0 : bytes() / static_cast<uint64_t>(height());
   }
   // Without what lies behind the origin's last row.
@@ -110,7 +118,8 @@ struct ParameterEntry {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(name, gradient, dtype, shape, origin, origin_shape, offset, rows, row_stride, lookup);
+    archive(name, gradient, dtype, shape, origin, origin_shape, offset, rows, row_stride, lookup,
+            growing);
   }
 };
 

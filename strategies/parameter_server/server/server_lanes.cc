@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <span>
 #include <utility>
 
 #include "base/caught.h"
 #include "base/strings.h"
+#include "fluid/ops/distributed/table_ops.h"
 #include "strategies/parameter_server/errors.h"
 #include "strategies/parameter_server/server/update_pool.h"
 
@@ -21,6 +24,8 @@ using transport::Verb;
 
 // Answers of that many bytes leave before the rest of the answer is there.
 constexpr size_t kFlushBytes = 128 * 1024;
+// Of a growing table, in one request.
+constexpr uint64_t kMostIds = uint64_t{1} << 24;
 
 void send_text(Session& session, const FrameHeader& header, const std::string& text) {
   transport::Message reply = transport::make_reply(header);
@@ -183,10 +188,12 @@ void ServerLanes::refuse(Session& session, const FrameHeader& header, const Stat
 
 PayloadTarget ServerLanes::prepare_row_numbers(const Session& session, const FrameHeader& header) {
   const auto& entries = model_.parameter_index.entries;
-  const uint64_t most =
-      header.variable < entries.size() && header.has(kFlagRows)
-          ? static_cast<uint64_t>(entries[header.variable].height()) * sizeof(int64_t)
-          : 0;
+  const bool known = header.variable < entries.size() && header.has(kFlagRows);
+  const uint64_t rows = !known ? 0
+                        : entries[header.variable].growing
+                            ? kMostIds
+                            : static_cast<uint64_t>(entries[header.variable].height());
+  const uint64_t most = rows * sizeof(int64_t);
   if (header.payload_bytes <= most && header.payload_bytes % sizeof(int64_t) == 0) {
     return lane_of(session).received.lend(session.id(), header.payload_bytes);
   }
@@ -205,6 +212,12 @@ Result<std::vector<int64_t>> ServerLanes::read_row_numbers(const FrameHeader& he
   const int64_t height = entries[header.variable].height();
   std::vector<int64_t> rows(payload.size() / sizeof(int64_t));
   if (!rows.empty()) std::memcpy(rows.data(), payload.data(), payload.size());
+  if (entries[header.variable].growing) {
+    const auto wrong = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>());
+    if (wrong == rows.end()) return rows;
+    return bad_frame("the ids of a get are not strictly ascending", str_cat("an id above ", *wrong),
+                     str_cat(*(wrong + 1)));
+  }
   int64_t least = 0;
   for (const int64_t row : rows) {
     if (row < least || row >= height) {
@@ -229,6 +242,7 @@ Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader&
     if (!rows.ok()) return rows.status();
     call.variables = {header.variable};
     call.rows = std::move(rows).value();
+    call.makes_rows = header.piece != 0;
     return call;
   }
   if (header.variable == kAllVariables) {
@@ -337,6 +351,9 @@ void ServerLanes::read_part(const PartSource& source) {
   const auto& entries = model_.parameter_index.entries;
   const auto checkpoint = open_source(source, save_folders_, *events_.files);
   if (source.check) return check_values(checkpoint, entries);
+  const auto mine = [this](uint32_t bucket) {
+    return fluid::server_of_bucket(bucket, config_.server_num()) == config_.index;
+  };
   const Lock locked = lock();
   if (!untouched()) {
     throw_error(ErrorCode::kPrecondition, {.what = "a step has begun while a checkpoint was read",
@@ -347,6 +364,11 @@ void ServerLanes::read_part(const PartSource& source) {
   }
   read_values(checkpoint, entries,
               [this](uint32_t variable) -> fluid::Tensor& { return writable(variable); });
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].growing) {
+      read_table(checkpoint, entries[i].origin, *model_.shards[i]->table(), mine, *events_.files);
+    }
+  }
   for (uint32_t i = 0; i < entries.size(); ++i) tell_initial_value(i);
 }
 
@@ -408,16 +430,34 @@ Status ServerLanes::handle_part(Session& session, const FrameHeader& header, Con
     return bad_frame("a variable of a checkpoint is not here",
                      str_cat("ids below ", entries.size()), str_cat(variable));
   }
-  const std::string why = part_writer_.refusal(order);
+  std::string why = part_writer_.refusal(order);
   if (why.empty()) {
     ServerPart part;
-    for (const uint32_t variable : order.variables) {
-      add_to_part(entries[variable], value_of(variable), part);
-    }
-    part_writer_.start(order, std::move(part));
+    why = begin_part(order, part);
+    if (why.empty()) part_writer_.start(order, std::move(part));
   }
   send_text(session, header, why);
   return {};
+}
+
+// What is saved is what is there now. Returns why that cannot be.
+std::string ServerLanes::begin_part(const PartOrder& order, ServerPart& part) const {
+  const auto& entries = model_.parameter_index.entries;
+  const Status begun = outcome_of([&] {
+    for (const uint32_t variable : order.variables) {
+      const ParameterEntry& entry = entries[variable];
+      if (!entry.growing) {
+        add_to_part(entry, value_of(variable), part);
+        continue;
+      }
+      part.tables[entry.origin] = std::make_shared<fluid::io::TableSave>(
+          model_.shards[variable]->table(),
+          fluid::io::checkpoint_table_file(order.folder, entry.origin, order.part, order.parts),
+          fluid::tables::TableSaveOptions{.part = config_.index, .parts = config_.server_num()},
+          *events_.files);
+    }
+  });
+  return begun.ok() ? "" : begun.to_string();
 }
 
 fluid::Tensor& ServerLanes::writable(uint32_t variable) {
@@ -434,6 +474,9 @@ fluid::Tensor ServerLanes::value_of(uint32_t variable) const {
 }
 
 fluid::Tensor ServerLanes::value_for(const ServerAnswer& answer) const {
+  if (answer.rows != nullptr && model_.parameter_index.entries[answer.variable].growing) {
+    return rows_of_table(answer);
+  }
   fluid::Tensor value = value_of(answer.variable);
   if (answer.rows == nullptr) return value;
   fluid::Shape shape = value.shape();
@@ -444,6 +487,22 @@ fluid::Tensor ServerLanes::value_for(const ServerAnswer& answer) const {
   for (const int64_t row : *answer.rows) {
     std::memcpy(to, value.raw() + static_cast<uint64_t>(row) * row_bytes, row_bytes);
     to += row_bytes;
+  }
+  return rows;
+}
+
+fluid::Tensor ServerLanes::rows_of_table(const ServerAnswer& answer) const {
+  using fluid::tables::GrowingTable;
+  fluid::tables::SharedTable& table = *model_.shards[answer.variable]->table();
+  const auto count = static_cast<int64_t>(answer.rows->size());
+  fluid::Tensor rows(fluid::DType::kFloat32, {count, static_cast<int64_t>(table.options().width)});
+  const std::span keys(reinterpret_cast<const uint64_t*>(answer.rows->data()), answer.rows->size());
+  if (answer.makes_rows) {
+    table.alone([&](GrowingTable& all) { all.rows(keys, rows.data<float>()); });
+  } else {
+    table.reading([&](const GrowingTable& all) {
+      all.find(keys, rows.data<float>(), GrowingTable::Missing::kInitial);
+    });
   }
   return rows;
 }

@@ -38,7 +38,8 @@ struct ServerModel {
   ParameterIndex parameter_index;
   // Of the trained entries, in the parameter index's order.
   std::vector<std::unique_ptr<StateShard>> shards;
-  // Where every entry of the parameter index lives; addresses stay the same.
+  // Where every entry of the parameter index lives; addresses stay the same. Of a growing table, a
+  // tensor without memory.
   std::vector<fluid::Tensor*> tensors;
   // Once per step, before its first update; of an asynchronous server, with the number of gradients
   // that have come, the next one included. May be empty.
@@ -214,6 +215,8 @@ class ServerLanes : public transport::ServerHandler {
   fluid::Tensor& writable(uint32_t variable);
   // The value, or the rows of it that the answer is to have.
   fluid::Tensor value_for(const ServerAnswer& answer) const;
+  fluid::Tensor rows_of_table(const ServerAnswer& answer) const;
+  std::string begin_part(const PartOrder& order, ServerPart& part) const;
   TableSaves::Run beside_frames();
   void write(Peer& peer, const ServerAnswer& answer, const fluid::Tensor& value) const;
   // What went wrong is this server's own, such as want of memory: the job ends.

@@ -207,7 +207,7 @@ ServerModel ServerSteps::make_model() {
     model.parameter_index.entries.push_back(parameter_entry(program_, scope_, desc->name));
   }
   for (const auto& entry : model.parameter_index.entries) {
-    model.tensors.push_back(&scope_.tensor(entry.name));
+    model.tensors.push_back(entry.growing ? &no_tensor_ : &scope_.tensor(entry.name));
   }
   for (size_t i = 0; i < parsed_.exchanges.size(); ++i) {
     model.exchanges.push_back(make_exchange(i));

@@ -63,6 +63,7 @@ class ServerSteps {
   uint64_t steps_before_ = 0;            // of the job, before the first one here
   std::optional<double> counter_start_;  // its value before the first gradient
   std::optional<TrainerBackups> backups_;
+  fluid::Tensor no_tensor_;  // of growing tables
 };
 
 }  // namespace fleet::strategies

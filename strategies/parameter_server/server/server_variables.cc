@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "fluid/ops/op_schema.h"
 #include "fluid/program/interleaved.h"
+#include "fluid/tables/lookup/shared_table.h"
 
 namespace fleet::strategies {
 
@@ -14,8 +15,18 @@ const fluid::Tensor* initialised(const fluid::Scope& scope, const std::string& n
   return tensor != nullptr && tensor->initialized() ? tensor : nullptr;
 }
 
+namespace {
+
+std::shared_ptr<fluid::tables::SharedTable> table_in(const fluid::Scope& scope,
+                                                     const std::string& name) {
+  const fluid::Value* value = scope.find(name);
+  return value == nullptr ? nullptr : fluid::tables::table_of(*value);
+}
+
+}  // namespace
+
 void require_initial_value(const fluid::Scope& scope, const std::string& slice) {
-  if (initialised(scope, slice) != nullptr) return;
+  if (initialised(scope, slice) != nullptr || table_in(scope, slice) != nullptr) return;
   throw_error(ErrorCode::kPrecondition,
               {.what = "a server has no initial value of its slice",
                .where = slice,
@@ -26,9 +37,16 @@ void require_initial_value(const fluid::Scope& scope, const std::string& slice) 
 
 ParameterEntry parameter_entry(const fluid::Program& program, const fluid::Scope& scope,
                                const std::string& name) {
-  const fluid::Tensor& tensor = scope.tensor(name);
   ParameterEntry entry;
   entry.name = name;
+  if (const auto table = table_in(scope, name)) {
+    entry.growing = true;
+    entry.shape = {1, static_cast<int64_t>(table->options().width)};
+    entry.origin = name;
+    entry.origin_shape = entry.shape;
+    return entry;
+  }
+  const fluid::Tensor& tensor = scope.tensor(name);
   entry.dtype = tensor.dtype();
   entry.shape = tensor.shape().to_vector();
   entry.origin = name;

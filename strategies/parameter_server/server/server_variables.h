@@ -14,7 +14,7 @@ namespace fleet::strategies {
 
 // The tensor of that name when it has a value; null otherwise.
 const fluid::Tensor* initialised(const fluid::Scope& scope, const std::string& name);
-// Throws UsageError when a slice has no value yet.
+// Throws UsageError when a slice, a tensor or a growing table, has no value yet.
 void require_initial_value(const fluid::Scope& scope, const std::string& slice);
 
 // The parameter index's entry of a variable, which has a value in the scope.

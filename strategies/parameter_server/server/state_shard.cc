@@ -75,18 +75,24 @@ StateShard::StateShard(StateShardSpec spec, fluid::Scope& scope, Rule rule, int 
       gradient_(&scope.var(spec.gradient)),
       rule_(std::move(rule)),
       stages_(stages) {
-  slots_.push_back({&scope.tensor(spec.value), {}});
+  table_ = fluid::tables::table_of(scope.var(spec.value));
+  if (table_ == nullptr) slots_.push_back({&scope.tensor(spec.value), {}});
   for (const auto& name : spec.state) slots_.push_back({&scope.tensor(name), {}});
 }
 
 void StateShard::own() {
   for (auto& slot : slots_) detach(*slot.tensor, slot.spare);
+  if (table_ != nullptr) return;
   const std::byte* value = std::as_const(*slots_.front().tensor).raw();
   if (std::exchange(place_, value) != value) readers_.moved(value);
 }
 
 // From the first change on, until it is done, there is no version.
 void StateShard::apply(const StepUpdate& update) {
+  if (table_ != nullptr) {
+    own();
+    return rule_(update);
+  }
   const auto stage = static_cast<size_t>(update.stage);
   const ValueChange change = stage < changes_.size() ? changes_[stage] : ValueChange::kAll;
   VersionReaders::Update going_on(readers_, *slots_.front().tensor);

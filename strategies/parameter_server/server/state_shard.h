@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "fluid/core/scope.h"
+#include "fluid/tables/lookup/shared_table.h"
 #include "strategies/parameter_server/protocol/server_calls.h"
 
 namespace fleet::strategies {
@@ -42,7 +43,7 @@ enum class ValueChange : uint8_t {
 };
 
 struct StateShardSpec {
-  std::string value;     // the slice
+  std::string value;     // the slice; a tensor, or a growing table
   std::string gradient;  // its reduced gradient
   // Other variables that an update writes, such as moments and beta powers.
   std::vector<std::string> state;
@@ -106,8 +107,11 @@ class StateShard {
   void own();
   // Runs the stage.
   void apply(const StepUpdate& update);
+  // The rows of a growing table, which is the value; null for a tensor, which the others below are
+  // for.
+  const std::shared_ptr<fluid::tables::SharedTable>& table() const { return table_; }
   // The value as it is. Holding it pins the memory: later updates write elsewhere.
-  fluid::Tensor read() const { return *slots_.front().tensor; }
+  fluid::Tensor read() const { return table_ ? fluid::Tensor() : *slots_.front().tensor; }
   // Shows the reader the version that is there, or the next one while an update goes on in another
   // thread. Tells it of changes as long as it lives.
   void show(const std::shared_ptr<VersionReader>& reader) {
@@ -122,7 +126,8 @@ class StateShard {
     fluid::Tensor spare;
   };
 
-  std::vector<Slot> slots_;  // the value first
+  std::shared_ptr<fluid::tables::SharedTable> table_;
+  std::vector<Slot> slots_;  // the value first, unless it is a table
   std::vector<ValueChange> changes_;
   VersionReaders readers_;
   const std::byte* place_ = nullptr;  // of the value, as the last call of own() left it

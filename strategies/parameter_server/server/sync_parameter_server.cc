@@ -138,7 +138,8 @@ bool SyncParameterServer::update(uint32_t slice, const StepUpdate& update) {
   StateShard& shard = *model_.shards[slice];
   const bool last = update.stage + 1 == shard.stages();
   if (last && update.shards == 0) return true;
-  const bool large = model_.parameter_index.entries[slice].bytes() >= config_.offload_update_bytes;
+  const ParameterEntry& entry = model_.parameter_index.entries[slice];
+  const bool large = entry.growing || entry.bytes() >= config_.offload_update_bytes;
   const bool in_pool = events_.offload && large;
   if (!last || (!in_pool && !has_threads())) {
     shard.apply(update);

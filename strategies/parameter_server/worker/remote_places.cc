@@ -41,6 +41,7 @@ std::vector<RemoteTensor> places(const fluid::Operator& op, const Named& named,
       tensor.dtype = entry.dtype;
       tensor.shape = fluid::Shape(split ? entry.origin_shape : entry.shape);
       tensor.rows = entry.rows;
+      tensor.growing = entry.growing;
       offset = 0;
     }
     tensors.back().parts.push_back({remote, offset, entry.bytes(), entry.row_stride});
@@ -92,7 +93,7 @@ RemoteTensor places_of_origin(const std::string& origin, const ServerClient& cli
     const auto& entries = client.parameter_index(server).entries;
     for (uint32_t i = 0; i < entries.size(); ++i) {
       const ParameterEntry& entry = entries[i];
-      if (entry.origin != origin) continue;
+      if (entry.origin != origin || entry.growing) continue;
       tensor.dtype = entry.dtype;
       tensor.shape = fluid::Shape(entry.origin_shape);
       tensor.rows = entry.rows;
@@ -117,8 +118,10 @@ std::vector<RemoteTensor> trained_variables(const ServerClient& client) {
   std::set<std::string> origins;
   for (uint32_t server = 0; server < client.config().server_num(); ++server) {
     const ParameterIndex& parameter_index = client.parameter_index(server);
-    for (uint32_t i = 0; i < parameter_index.trained; ++i)
-      origins.insert(parameter_index.entries[i].origin);
+    for (uint32_t i = 0; i < parameter_index.trained; ++i) {
+      const ParameterEntry& entry = parameter_index.entries[i];
+      if (!entry.growing) origins.insert(entry.origin);
+    }
   }
   std::vector<RemoteTensor> tensors;
   tensors.reserve(origins.size());

@@ -38,6 +38,10 @@ std::optional<BoundOp> bind_op(const fluid::Operator& op, const ServerClient& cl
   if (op.type == "prefetch") {
     return BoundOp{.kind = Kind::kPrefetch, .prefetch = prefetch_of(op, client, server_names)};
   }
+  if (op.type == "lookup_remote_growing_tables") {
+    return BoundOp{.kind = Kind::kGrowingLookup,
+                   .growing = growing_tables_of(op, client, server_names)};
+  }
   if (op.type == "checkpoint_notify") {
     return BoundOp{.kind = Kind::kSaveTable, .snapshots = snapshots_of(op, server_names)};
   }

@@ -9,6 +9,7 @@
 
 #include "fluid/program/program.h"
 #include "strategies/parameter_server/client/remote_tensor.h"
+#include "strategies/parameter_server/worker/growing_lookup.h"
 #include "strategies/parameter_server/worker/remote_lookup.h"
 
 namespace fleet::strategies {
@@ -28,6 +29,7 @@ struct BoundOp {
     kLookup,  // rows into the op's outputs
     kRows,    // rows into their places of a table, before an op looks at them
     kPrefetch,
+    kGrowingLookup,
     kSaveTable,
   };
   Kind kind = Kind::kNothing;
@@ -36,6 +38,7 @@ struct BoundOp {
   std::vector<RemoteTensor> tensors;
   RemoteTable table;
   RemotePrefetch prefetch;
+  RemoteGrowingTables growing;
   std::vector<RemoteSnapshot> snapshots;
   std::unique_ptr<ExchangeNotes> notes;
 };

@@ -72,6 +72,9 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call
             prefetch_rows(bound.prefetch, call.inputs, call.outputs, client, std::move(done));
           });
       break;
+    case BoundOp::Kind::kGrowingLookup:
+      look_up_growing(call, bound);
+      break;
     case BoundOp::Kind::kSaveTable:
       exchange_->drain();
       exchange_->request(Phase::kSaving, call.op.type,
@@ -115,6 +118,17 @@ void WorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bound) {
   for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[first + i]));
   RowLookup lookup(bound.table, std::move(ids));
   fetch_rows(call, lookup);
+  lookup.fill(call.outputs);
+}
+
+void WorkerRuntime::look_up_growing(const fluid::CommCall& call, const BoundOp& bound) {
+  std::vector<const fluid::Tensor*> ids;
+  for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[i]));
+  GrowingLookup lookup(bound.growing, std::move(ids));
+  exchange_->request(Phase::kReceiving, call.op.type,
+                     [&](ServerClient& client, transport::DoneHandler done) {
+                       lookup.ask(client, std::move(done));
+                     });
   lookup.fill(call.outputs);
 }
 
@@ -210,7 +224,9 @@ std::vector<std::string> WorkerRuntime::server_variables() {
   const ServerClient& client = exchange_->ready();
   std::set<std::string> names;
   for (uint32_t server = 0; server < client.config().server_num(); ++server) {
-    for (const auto& entry : client.parameter_index(server).entries) names.insert(entry.origin);
+    for (const auto& entry : client.parameter_index(server).entries) {
+      if (!entry.growing) names.insert(entry.origin);
+    }
   }
   return {names.begin(), names.end()};
 }

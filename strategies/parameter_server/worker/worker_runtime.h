@@ -110,6 +110,7 @@ class WorkerRuntime final : public StrategyRuntime {
   std::string load_server_parts(const PartSource& source);
   const BoundOp& bind(const fluid::CommCall& call);
   void look_up(const fluid::CommCall& call, const BoundOp& bound);
+  void look_up_growing(const fluid::CommCall& call, const BoundOp& bound);
   void receive_rows(const fluid::CommCall& call, const BoundOp& bound);
   void fetch_rows(const fluid::CommCall& call, RowLookup& lookup);
   std::vector<std::string> checkpoint_names() const;

@@ -95,6 +95,22 @@ TEST_P(AnyToAny, GivesTheBitsOfARunThatWasNeverStopped) {
                          str_cat("--optimizer ", GetParam()));
 }
 
+// Rows of a growing table are on servers, or in the one process.
+TEST_F(InStep, OfGrowingTablesHasTheBitsOfOneRun) {
+  for (const char* optimizer : {"adam", "adagrad_plain"}) {
+    SCOPED_TRACE(optimizer);
+    expect_bits_of_one_run({{1, 0}, {2, 2}, {1, 3}, {1, 0}, {4, 1}},
+                           str_cat("--growing --optimizer ", optimizer));
+    const auto saved = fluid::io::CheckpointReader::open(of_step(path("parts"), 5 * kEvery));
+    ASSERT_TRUE(saved.ok());
+    EXPECT_TRUE(saved.value().tables().contains("grown"));
+    EXPECT_THAT(fluid::io::CheckpointReader::find_damage(of_step(path("parts"), 5 * kEvery)),
+                IsEmpty());
+    fs::remove_all(path("whole"));
+    fs::remove_all(path("parts"));
+  }
+}
+
 // What each logical shard has kept back of its gradients.
 TEST_F(InStep, GoesOnWithWhatShardsHaveKept) {
   expect_bits_of_one_run({{1, 0}, {2, 0}, {4, 0}, {2, 0}, {1, 0}}, "--optimizer dgc");

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "base/strings.h"
 #include "fluid/io/checkpoint_store.h"
+#include "fluid/tables/table_loading.h"
 
 namespace fleet::testing {
 
@@ -31,6 +33,23 @@ inline std::vector<std::byte> bytes_in(const fluid::io::CheckpointReader& checkp
   return {bytes, bytes + (value.ok() ? value.value().bytes() : 0)};
 }
 
+// Values and states of a growing table's rows, by id.
+inline std::map<uint64_t, std::vector<float>> rows_in(const fluid::io::CheckpointReader& checkpoint,
+                                                      const std::string& name) {
+  namespace tables = fluid::tables;
+  const auto& files = checkpoint.tables().at(name);
+  const tables::TableFileInfo form = tables::TableFileReader(files.front(), system_files()).info();
+  tables::GrowingTable table(
+      {.name = form.table, .width = form.width, .states = form.states, .fields = form.fields});
+  tables::load_table(table, files);
+  std::map<uint64_t, std::vector<float>> rows;
+  table.scan(0, tables::kBuckets, [&rows](const tables::RowView& row) {
+    rows[row.key].assign(row.values.begin(), row.values.end());
+    rows[row.key].insert(rows[row.key].end(), row.states.begin(), row.states.end());
+  });
+  return rows;
+}
+
 // What a checkpoint has otherwise than another one, by name, in which there may be more that
 // workers have for themselves; `own`: look at that of the first, too. A text says it when one of
 // them cannot be read.
@@ -49,6 +68,13 @@ inline std::vector<std::string> differences(const std::filesystem::path& a,
     if (!others.contains(name)) {
       found.push_back(name + " is missing");
     } else if (bytes_in(first.value(), name) != bytes_in(second.value(), name)) {
+      found.push_back(name);
+    }
+  }
+  for (const auto& [name, files] : first.value().tables()) {
+    if (!second.value().tables().contains(name)) {
+      found.push_back(name + " is missing");
+    } else if (rows_in(first.value(), name) != rows_in(second.value(), name)) {
       found.push_back(name);
     }
   }

@@ -10,7 +10,7 @@
 //   --copy_every N     of steps, the same
 //   --load F           load_checkpoint instead of resume
 //   --paddle F         load_check_point, and save_check_point behind the last step
-//   --width N          of the net; --batch_norm: it has one
+//   --width N          of the net; --batch_norm: it has one; --growing: and a growing table
 //   --sleep_ms N       in each step
 //   --meet             all workers meet behind their last step
 //   --count            a net whose parameters count: each gradient takes 1 from all of them
@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/philox.h"
 #include "base/shard_tree.h"
 #include "base/strings.h"
@@ -80,6 +81,8 @@ void with_optimizer(const std::string& name, const Minimize& minimize) {
   } else if (name == "adagrad") {
     use(optimizer::Adagrad(
         {.learning_rate = 0.05, .regularization = fluid::regularizer::L2Decay(1e-3)}));
+  } else if (name == "adagrad_plain") {
+    use(optimizer::Adagrad({.learning_rate = 0.05}));
   } else if (name == "rmsprop") {
     use(optimizer::RMSProp({.learning_rate = 0.01}));
   } else if (name == "ftrl") {
@@ -131,6 +134,16 @@ fluid::Feed rows(int step, int begin, int end) {
           {"y", fluid::Tensor::from(y, {end - begin, 1})}};
 }
 
+// As many ids, of which some come often.
+void add_ids(int step, int begin, int end, fluid::Feed& feed) {
+  std::vector<int64_t> ids;
+  for (int row = begin; row < end; ++row) {
+    const uint64_t draw = fleet::mix64(static_cast<uint64_t>(step * kRows + row));
+    ids.push_back(static_cast<int64_t>(draw % 3 == 0 ? draw : draw % 9));
+  }
+  feed.emplace_back("ids", fluid::Tensor::from(ids, {end - begin, 1}));
+}
+
 fluid::Feed ones() {
   return {{"x", fluid::Tensor::from(std::vector<float>(kFeatures, 1.0F), {1, kFeatures})}};
 }
@@ -147,6 +160,10 @@ Variable training_loss(const Flags& flags) {
   const int width = number(flags, "--width", 16);
   auto x = layers::data("x", {kFeatures});
   auto y = layers::data("y", {1}, fluid::DType::kInt64);
+  if (flags.contains("--growing")) {
+    const auto ids = layers::data("ids", {1}, fluid::DType::kInt64);
+    x = layers::concat({x, layers::sparse_embedding(ids, 5, {.param_attr = {.name = "grown"}})}, 1);
+  }
   auto hidden = layers::fc(x, width, {.act = "tanh"});
   if (flags.contains("--batch_norm")) hidden = layers::batch_norm(hidden);
   hidden = layers::dropout(layers::fc(hidden, width, {.act = "relu"}), 0.3);
@@ -209,8 +226,9 @@ int train(const Flags& flags) {
   const int copy_every = number(flags, "--copy_every", 0);
   for (auto step = static_cast<int>(status.step); step < steps; ++step) {
     (void)reader.next();
-    exe.run(fluid::default_main_program(),
-            counts ? ones() : rows(step, each * own.begin, each * own.end), {loss});
+    fluid::Feed feed = counts ? ones() : rows(step, each * own.begin, each * own.end);
+    if (flags.contains("--growing")) add_ids(step, each * own.begin, each * own.end, feed);
+    exe.run(fluid::default_main_program(), feed, {loss});
     std::this_thread::sleep_for(std::chrono::milliseconds(number(flags, "--sleep_ms", 0)));
     if (copy_every > 0 && (step + 1) % copy_every == 0) {
       fleet::save_checkpoint(exe, copy, {.step = step + 1});

@@ -46,6 +46,7 @@ constexpr const char* kMpi = "launch --nproc_per_node 2 --collectives mpi";
 
 const Form kForms[] = {
     {"sync", kServers, "--optimizer adam", Proof::kBits},
+    {"growing", kServers, "--optimizer adam --growing", Proof::kBits},
     {"async", kServers, "--strategy async --count", Proof::kCount},
     {"half_async", kServers, "--strategy half_async --count", Proof::kCount},
     {"dc_asgd", kServers, "--strategy dc_asgd --optimizer plain", Proof::kFinished},

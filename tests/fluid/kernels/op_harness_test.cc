@@ -152,6 +152,9 @@ std::set<std::string> tested_elsewhere() {
           "adam", "momentum", "sgd", "adadelta", "adagrad", "adamax", "assign_value",
           "average_accumulates", "decayed_adagrad", "dpsgd", "ftrl", "lamb", "lars_momentum",
           "lookahead", "rmsprop", "truncated_gaussian_random",
+          // Growing tables: tests/fluid/layers, optimizer and strategies/parameter_server.
+          "add_growing_table_shows", "lookup_growing_table", "make_growing_table",
+          "split_growing_rows", "update_growing_table",
           // tests/strategies/collective/dgc_training_test.cc.
           "dgc", "dgc_momentum",
           // Networks and sequences: tests/fluid/layers and numeric_golden_test; sync_batch_norm:

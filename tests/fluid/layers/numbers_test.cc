@@ -321,7 +321,9 @@ TEST(TensorNumbersCases, HaveEverySlotThatGivesNumbers) {
                                  "batch_norm MomentumTensor",
                                  "sync_batch_norm MomentumTensor",
                                  "adam Beta1Tensor",
-                                 "adam Beta2Tensor"};
+                                 "adam Beta2Tensor",
+                                 "update_growing_table Beta1Tensor",
+                                 "update_growing_table Beta2Tensor"};
   for (const NumbersCase& layer : cases()) {
     Program main;
     Program startup;

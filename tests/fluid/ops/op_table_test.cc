@@ -67,13 +67,14 @@ std::vector<std::string> types_where(Holds holds) {
 }
 
 TEST(OpTable, SaysWhoRunsAnOp) {
-  EXPECT_THAT(types_where([](const OpSchema& op) { return op.run_by == RunBy::kRuntime; }),
-              ElementsAre("c_allgather", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod",
-                          "c_allreduce_sum", "c_broadcast", "c_comm_init", "c_comm_init_all",
-                          "c_gen_nccl_id", "c_local_sgd", "c_reducescatter", "c_sync_calc_stream",
-                          "c_sync_comm_stream", "checkpoint_notify", "distributed_lookup_table",
-                          "exchange_rows", "fetch_barrier", "gen_nccl_id", "listen_and_serv",
-                          "prefetch", "recv", "send", "send_barrier"));
+  EXPECT_THAT(
+      types_where([](const OpSchema& op) { return op.run_by == RunBy::kRuntime; }),
+      ElementsAre("c_allgather", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod",
+                  "c_allreduce_sum", "c_broadcast", "c_comm_init", "c_comm_init_all",
+                  "c_gen_nccl_id", "c_local_sgd", "c_reducescatter", "c_sync_calc_stream",
+                  "c_sync_comm_stream", "checkpoint_notify", "distributed_lookup_table",
+                  "exchange_rows", "fetch_barrier", "gen_nccl_id", "listen_and_serv",
+                  "lookup_remote_growing_tables", "prefetch", "recv", "send", "send_barrier"));
   EXPECT_THAT(types_where([](const OpSchema& op) { return op.run_by == RunBy::kExecutor; }),
               ElementsAre("conditional_block", "conditional_block_grad", "recurrent",
                           "recurrent_grad", "while", "while_grad"));
@@ -126,8 +127,9 @@ TEST(OpTable, SaysHowUpdatesTakeGradientsAndNorms) {
 
 TEST(OpTable, SaysWhatOpsDrawCountAndDifferentiate) {
   EXPECT_THAT(types_where([](const OpSchema& op) { return op.draws_numbers; }),
-              ElementsAre("dpsgd", "dropout", "gaussian_random", "nce", "truncated_gaussian_random",
-                          "uniform_random"));
+              ElementsAre("add_growing_table_shows", "dpsgd", "dropout", "gaussian_random",
+                          "lookup_growing_table", "lookup_remote_growing_tables", "nce",
+                          "truncated_gaussian_random", "uniform_random"));
   EXPECT_THAT(types_where([](const OpSchema& op) { return op.flops != nullptr; }),
               ElementsAre("conv2d", "conv2d_grad", "depthwise_conv2d", "depthwise_conv2d_grad",
                           "matmul", "matmul_grad", "mul", "mul_grad"));
@@ -155,8 +157,8 @@ std::string typing_slot(const OpSchema& schema) {
 
 // Programs of files choose kernels by these slots, so a row that is moved or renamed shows here.
 TEST(OpTable, TypesKernelsBySlotsWithTheseNames) {
-  constexpr const char* kNames[] = {"X",        "Input",  "Param",     "Logits",
-                                    "Out@GRAD", "Y@GRAD", "Loss@GRAD", "Grad"};
+  constexpr const char* kNames[] = {"X",      "Input",     "Param", "Logits", "Out@GRAD",
+                                    "Y@GRAD", "Loss@GRAD", "Grad",  "Show"};
   for (const auto& [type, schema] : OpTable::standard().all()) {
     if (schema.run_by != RunBy::kKernel) continue;
     std::string expected;

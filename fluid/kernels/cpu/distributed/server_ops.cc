@@ -179,6 +179,7 @@ std::unique_ptr<Prepared> prepare_split_selected_rows(PrepareContext& context) {
   for (size_t i = 0; i < sections.size(); ++i) outs.push_back(context.own_output("Out", i));
   return make_prepared([=](const KernelContext& c) {
     const auto& source = std::get<SelectedRows>(c.input_value(x));
+    require_height(source, "op 'split_selected_rows', slot 'X'");
     Shape shape = source.value.shape();
     const int64_t width = shape.numel(1, shape.rank());
     int64_t begin = 0;

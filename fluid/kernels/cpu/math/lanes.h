@@ -20,8 +20,8 @@ class LaneSum {
     }
     for (int64_t lane = 0; i < n; ++i, ++lane) lanes_[lane] += value(i);
   }
-  // Adds number i of a whole of which others are added so, too.
-  void add_at(int64_t i, T value) { lanes_[i % kLanes] += value; }
+  // Adds number i of a whole of which others are added so, too. Below 0 are ids of growing tables.
+  void add_at(int64_t i, T value) { lanes_[i & (kLanes - 1)] += value; }
   T total() {
     for (int64_t width = kLanes / 2; width > 0; width /= 2) {
       for (int64_t lane = 0; lane < width; ++lane) lanes_[lane] += lanes_[lane + width];

@@ -31,6 +31,9 @@ void join_rows(const KernelContext& c, int first, size_t count, int out) {
   T* to = values.data<T>();
   for (size_t i = 0; i < count; ++i) {
     const SelectedRows& part = c.rows_input(first + static_cast<int>(i));
+    if ((part.height < 0) != (head.height < 0)) {
+      require_height(part.height < 0 ? part : head, "op 'sum', slot 'X', rows beside others");
+    }
     numbers.insert(numbers.end(), part.rows.begin(), part.rows.end());
     if (part.value.numel() == 0) continue;
     copy_in_tiles(c.tiles(), part.value.raw(), to, part.value.bytes());
@@ -52,6 +55,7 @@ int64_t checked_row(int64_t row, const Shape& shape) {
 
 template <class T>
 void add_rows(const Tiles& tiles, const SelectedRows& part, const Shape& shape, T* to) {
+  require_height(part, "op 'sum', slot 'X', rows beside a dense tensor");
   const int64_t width = row_width(part.value);
   const auto count = static_cast<int64_t>(part.rows.size());
   const T* from = part.value.data<T>();

@@ -314,6 +314,7 @@ void register_optimizer(KernelTable& table) {
   register_norm_optimizer(table);
   register_sparse_clip(table);
   register_dgc(table);
+  register_growing_table_update(table);
 }
 
 }  // namespace fleet::fluid::cpu

@@ -85,6 +85,7 @@ std::unique_ptr<Prepared> prepare_squared_row_sums(PrepareContext& context) {
   const int out = context.own_output("Out");
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
     const auto& source = std::get<SelectedRows>(c.input_value(x));
+    require_height(source, "op 'squared_row_sums', slot 'X'");
     const int64_t width = row_width(source.value);
     rows.merge(source, source.height, width, c.tiles());
     Tensor sums = Tensor::zeros(DType::kFloat64, {source.height});
@@ -104,6 +105,7 @@ std::unique_ptr<Prepared> prepare_marked_row_sums(PrepareContext& context) {
   const int out = context.own_output("Out");
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
     const auto& source = std::get<SelectedRows>(c.input_value(x));
+    require_height(source, "op 'marked_row_sums', slot 'X'");
     const int64_t width = row_width(source.value);
     rows.merge(source, source.height, width, c.tiles());
     Tensor sums = Tensor::zeros(dtype_of<T>(), {source.height, 2});

@@ -20,8 +20,9 @@ template <class T>
 class MergedRows {
  public:
   // Valid until the next call, and as long as `source` is. Throws ProgramError for a row outside
-  // the height.
+  // the height, and for rows of a growing table where there is a height.
   void merge(const SelectedRows& source, int64_t height, int64_t width, const Tiles& tiles = {}) {
+    if (height != SelectedRows::kNoHeight) require_height(source, "a merge of selected rows");
     groups_.group(source.rows, height, tiles);
     values_ = source.rows.empty() ? nullptr : source.value.data<T>();
     if (!groups_.as_given()) sum_equal(values_, width, tiles);

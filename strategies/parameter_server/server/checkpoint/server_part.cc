@@ -55,7 +55,8 @@ CheckpointReader open_source(const PartSource& source, const SaveFolders& folder
 
 void check_values(const CheckpointReader& checkpoint, const std::vector<ParameterEntry>& entries) {
   for (const ParameterEntry& entry : entries) {
-    if (!checkpoint.tensors().contains(entry.origin)) continue;
+    if (entry.growing) checkpoint.check_table(entry.origin).throw_if_error();
+    if (entry.growing || !checkpoint.tensors().contains(entry.origin)) continue;
     check_shape(checkpoint, entry);
     const Status status = entry.is_whole()
                               ? checkpoint.check(entry.origin)
@@ -69,7 +70,7 @@ void read_values(const CheckpointReader& checkpoint, const std::vector<Parameter
                  const std::function<fluid::Tensor&(uint32_t)>& memory) {
   for (uint32_t i = 0; i < entries.size(); ++i) {
     const ParameterEntry& entry = entries[i];
-    if (!checkpoint.tensors().contains(entry.origin)) continue;
+    if (entry.growing || !checkpoint.tensors().contains(entry.origin)) continue;
     check_shape(checkpoint, entry);
     const Status status = entry.is_whole()
                               ? checkpoint.read_into(entry.origin, memory(i))
@@ -77,6 +78,16 @@ void read_values(const CheckpointReader& checkpoint, const std::vector<Parameter
                                                           entry.row_stride, memory(i));
     status.throw_if_error();
   }
+}
+
+void read_table(const CheckpointReader& checkpoint, const std::string& name,
+                fluid::tables::SharedTable& table, const fluid::tables::BucketFilter& mine,
+                FileSystem& files) {
+  const auto found = checkpoint.tables().find(name);
+  if (found == checkpoint.tables().end()) checkpoint.check_table(name).throw_if_error();
+  table.alone([&](fluid::tables::GrowingTable& rows) {
+    return fluid::tables::load_table(rows, found->second, mine, files);
+  });
 }
 
 std::string ServerPartWriter::refusal(PartOrder& order) const {
@@ -117,7 +128,7 @@ void ServerPartWriter::write(const Work& work) const {
   const PartOrder& order = work.order;
   const Status status = outcome_of([&] {
     fluid::io::write_checkpoint_part(order.folder, order.part, order.parts, work.part.tensors,
-                                     files_, work.part.rows);
+                                     files_, work.part.rows, work.part.tables);
   });
   if (status.ok()) return;
   logger_.warning("checkpoint", "this server's part cannot be written",

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/process/background.h"
 #include "fluid/io/checkpoint_files.h"
+#include "fluid/tables/table_loading.h"
 #include "strategies/parameter_server/protocol/wire.h"
 #include "strategies/parameter_server/server/checkpoint/save_folders.h"
 
@@ -20,6 +21,7 @@ namespace fleet::strategies {
 struct ServerPart {
   fluid::NamedTensors tensors;
   fluid::io::CheckpointRowsByName rows;
+  fluid::io::CheckpointTables tables;
 };
 
 // Adds a value that the server keeps to its part: under the variable's own name when it is all of
@@ -37,6 +39,12 @@ void check_values(const fluid::io::CheckpointReader& checkpoint,
 void read_values(const fluid::io::CheckpointReader& checkpoint,
                  const std::vector<ParameterEntry>& entries,
                  const std::function<fluid::Tensor&(uint32_t)>& memory);
+
+// Puts the rows of the buckets that are `mine` into a growing table; throws as the others, and
+// where the checkpoint lacks the table.
+void read_table(const fluid::io::CheckpointReader& checkpoint, const std::string& name,
+                fluid::tables::SharedTable& table, const fluid::tables::BucketFilter& mine,
+                FileSystem& files);
 
 // Writes one part at a time, in the background. Destroying it waits for those that are begun.
 class ServerPartWriter {

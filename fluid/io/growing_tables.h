@@ -1,0 +1,95 @@
+// Files of growing tables (fluid/tables/table_pieces.h): whole tables beside the parameters of a
+// program, and deltas.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/files/file_system.h"
+#include "fluid/program/program.h"
+#include "fluid/tables/lookup/shared_table.h"
+#include "fluid/tables/table_saver.h"
+
+namespace fleet::fluid {
+
+// The persistable growing tables of block 0, sorted by name.
+std::vector<const VarDesc*> growing_tables(const Program& program);
+
+namespace io {
+
+// A file of a table, as the table is when this is made. Other threads may use the table until it is
+// written: it is held for a piece of the file at a time. Calls one after the other, from any
+// thread; they throw ResourceError, and a file that had the name is then as before.
+class TableSave {
+ public:
+  // Makes the file's directory where it is missing.
+  TableSave(std::shared_ptr<tables::SharedTable> table, std::filesystem::path file,
+            const tables::TableSaveOptions& options = {}, FileSystem& files = system_files());
+  // Without finish(), nothing is written.
+  ~TableSave();
+  TableSave(const TableSave&) = delete;
+  TableSave& operator=(const TableSave&) = delete;
+
+  const std::filesystem::path& file() const { return file_; }
+  // Writes all of it. Returns how many rows there are.
+  uint64_t finish();
+
+ private:
+  std::shared_ptr<tables::SharedTable> table_;
+  const std::filesystem::path file_;
+  std::optional<tables::TableSaver> saver_;
+};
+
+// A file's name for a variable, whatever it is called: other characters than letters, digits and
+// _-@. are written as %2F.
+std::string file_name_of(const std::string& variable);
+
+// A new table of these options with the rows of all files of one save. Throws UsageError for rows
+// of another form, ResourceError for damaged files.
+std::shared_ptr<tables::SharedTable> load_growing_table(
+    const tables::TableOptions& options, std::span<const std::filesystem::path> files,
+    FileSystem& disk = system_files());
+
+// What changed in the scope's table since the last delta, or since it was made, as a file; numbers
+// of deltas follow each other. The table's layer was given `deltas`. Throws UsageError,
+// ResourceError.
+uint64_t save_table_delta(const Scope& scope, const std::string& name,
+                          const std::filesystem::path& file, FileSystem& files = system_files());
+// Brings the scope's table up to date: the delta that follows what the table has. Throws UsageError
+// for one that was read before, or does not follow; ResourceError for a damaged file. The table is
+// then as before.
+void read_table_delta(const Scope& scope, const std::string& name,
+                      const std::filesystem::path& file, FileSystem& files = system_files());
+
+// Tables by the names of their variables.
+using NamedTables = std::map<std::string, std::shared_ptr<tables::SharedTable>>;
+
+// What a manifest says of the tables of a folder.
+struct SavedTables {
+  std::map<std::string, std::string> files;  // names in the folder, by variable
+  // A program whose ops make the tables, empty, as they were (Program::to_json).
+  std::string makers;
+};
+
+// Writes each table to a file of its own. Files that `former` names stay as they are, so that a
+// folder is whole at any moment.
+SavedTables write_tables(const std::filesystem::path& folder, const NamedTables& tables,
+                         const SavedTables& former);
+// Takes the files of `former` away that `now` does not name.
+void remove_tables(const std::filesystem::path& folder, const SavedTables& former,
+                   const SavedTables& now);
+// New tables with what the folder has of those that the program has, of the options that the
+// scope's have, or else of those that were saved. Throws ProgramError for a table that was not
+// saved, or of another width, UsageError for one with other states, ResourceError for damaged
+// files.
+NamedTables read_tables(const std::filesystem::path& folder, const SavedTables& saved,
+                        const Program& program, const Scope& scope);
+
+}  // namespace io
+}  // namespace fleet::fluid

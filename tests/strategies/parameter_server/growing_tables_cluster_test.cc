@@ -1,0 +1,372 @@
+// Growing tables on servers: jobs of threads with real programs over real sockets end with the rows
+// and the losses of one machine.
+#include <algorithm>
+#include <functional>
+#include <gtest/gtest.h>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/strings.h"
+#include "fluid/layers/layers.h"
+#include "fluid/ops/distributed/table_ops.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
+#include "fluid/tables/lookup/shared_table.h"
+#include "tests/testing/async_thread_cluster.h"
+#include "tests/testing/thread_cluster.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::testing {
+namespace {
+
+namespace layers = fluid::layers;
+namespace rules = fluid::optimizer;
+using fluid::tables::GrowingTable;
+using MinimizeTables = std::function<void(const fluid::Variable&)>;
+
+constexpr int kSamples = 24;
+const std::vector<std::string> kTables = {"users", "items"};
+
+struct GrowingNetOptions {
+  MinimizeTables minimize = [](const fluid::Variable& loss) {
+    rules::SGD({.learning_rate = 0.1}).minimize(loss);
+  };
+  fluid::SparseEntry entry = {};
+};
+
+// Two slots of one table, looked up together, and one of another, whose padding is -1.
+class GrowingNet {
+ public:
+  explicit GrowingNet(const GrowingNetOptions& options) {
+    const fluid::ProgramGuard programs(main_, startup_);
+    const fluid::unique_name::Guard names;
+    main_.set_random_seed(5);
+    startup_.set_random_seed(5);
+    std::vector<fluid::Variable> ids;
+    for (const char* name : {"a", "b", "c"}) {
+      ids.push_back(layers::data(name, {1}, fluid::DType::kInt64));
+    }
+    fluid::SparseEmbeddingOptions table{.entry = options.entry, .param_attr = {.name = kTables[0]}};
+    auto rows = layers::sparse_embedding({ids[0], ids[1]}, 6, table);
+    table.param_attr.name = kTables[1];
+    table.padding_idx = -1;
+    rows.push_back(layers::sparse_embedding(ids[2], 3, table));
+    const auto out = layers::fc(layers::concat(rows, 1), 1);
+    const auto loss = layers::mean(layers::square_error_cost(out, layers::data("label", {1})));
+    loss_ = loss.name();
+    options.minimize(loss);
+  }
+
+  TrainingTask task(int steps) const {
+    TrainingTask task{.main = &main_, .startup = &startup_, .loss = loss_, .steps = steps};
+    task.feed = feed;
+    return task;
+  }
+  const fluid::Program& main() const { return main_; }
+  const fluid::Program& startup() const { return startup_; }
+  const std::string& loss() const { return loss_; }
+
+  // Few ids come often, others once; all 64 bits are used.
+  static fluid::Feed feed(int step, int begin, int end, int parts) {
+    fluid::Feed feed;
+    const int first = kSamples * begin / parts;
+    const int last = kSamples * end / parts;
+    for (const char* name : {"a", "b", "c"}) {
+      std::vector<int64_t> ids;
+      for (int row = first; row < last; ++row) {
+        const uint64_t draw = mix64(static_cast<uint64_t>(step * kSamples + row) * 8 +
+                                    static_cast<uint64_t>(name[0] - 'a'));
+        const bool often = draw % 3 != 0;
+        ids.push_back(often ? static_cast<int64_t>(draw / 3 % 7) - 2
+                            : static_cast<int64_t>(mix64(draw)));
+      }
+      feed.emplace_back(name, fluid::Tensor::from(ids, {last - first, 1}));
+    }
+    std::vector<float> labels;
+    for (int row = first; row < last; ++row) {
+      labels.push_back(static_cast<float>(mix64(static_cast<uint64_t>(row)) % 100) / 50 - 1);
+    }
+    feed.emplace_back("label", fluid::Tensor::from(labels, {last - first, 1}));
+    return feed;
+  }
+
+ private:
+  fluid::Program main_;
+  fluid::Program startup_;
+  std::string loss_;
+};
+
+// Values and states, by table and id.
+using Rows = std::map<std::pair<std::string, uint64_t>, std::vector<float>>;
+
+void add_rows(const std::string& name, const fluid::tables::SharedTable& table, Rows& rows) {
+  table.reading([&](const GrowingTable& all) {
+    all.scan(0, fluid::tables::kBuckets, [&](const fluid::tables::RowView& row) {
+      auto& floats = rows[{name, row.key}];
+      EXPECT_TRUE(floats.empty()) << "two servers have row " << row.key;
+      floats.assign(row.values.begin(), row.values.end());
+      floats.insert(floats.end(), row.states.begin(), row.states.end());
+    });
+  });
+}
+
+struct Outcome {
+  Rows rows;
+  std::vector<float> losses;
+  Values persistables;
+};
+
+Outcome train_alone(const GrowingNet& net, int shards, int steps) {
+  Outcome outcome;
+  fluid::Executor executor(fluid::CPUPlace(), {.logical_shards = shards});
+  executor.run(net.startup());
+  for (int step = 0; step < steps; ++step) {
+    const auto fetched =
+        executor.run(net.main(), GrowingNet::feed(step, 0, shards, shards), {net.loss()});
+    outcome.losses.push_back(fetched.front().item<float>());
+  }
+  for (const std::string& name : kTables) {
+    add_rows(name, *fluid::growing_table(executor.scope(), name), outcome.rows);
+  }
+  outcome.persistables = values_of(net.main(), executor.scope(), false);
+  return outcome;
+}
+
+// The tables of a job's servers, which live as long as this.
+class ServerTables {
+ public:
+  // For ThreadJob::before_serving.
+  void keep(fluid::Scope& scope) {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& name : kTables) {
+      tables_.emplace_back(name, fluid::growing_table(scope, name));
+    }
+  }
+  Rows rows() const {
+    Rows rows;
+    for (const auto& [name, table] : tables_) add_rows(name, *table, rows);
+    return rows;
+  }
+  uint64_t count() const {
+    uint64_t count = 0;
+    for (const auto& [name, table] : tables_) count += table->statistics().rows;
+    return count;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<std::string, std::shared_ptr<fluid::tables::SharedTable>>> tables_;
+};
+
+void expect_growing_bits(const GrowingNetOptions& options, ThreadJob job, int steps = 5) {
+  const GrowingNet net(options);
+  const int shards = job.shards == 0 ? job.workers : job.shards;
+  SCOPED_TRACE(str_cat(job.workers, " workers, ", job.servers, " servers, ", shards, " shards"));
+  const Outcome local = train_alone(net, shards, steps);
+  ServerTables tables;
+  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
+    tables.keep(scope);
+  };
+  const ThreadOutcome threads = train_in_threads(net.task(steps), job);
+  for (const auto& error : threads.errors) ADD_FAILURE() << error;
+  ASSERT_TRUE(threads.errors.empty());
+  EXPECT_EQ(tables.rows(), local.rows);
+  EXPECT_FALSE(local.rows.empty());
+  for (const auto& [name, bytes] : threads.persistables) {
+    ASSERT_TRUE(local.persistables.contains(name)) << name;
+    EXPECT_TRUE(local.persistables.at(name) == bytes) << name << " on the servers differs";
+  }
+  if (job.workers == 1) {
+    EXPECT_EQ(threads.losses.front(), local.losses);
+  }
+}
+
+TEST(GrowingTablesCluster, EndsWithTheBitsOfOneMachine) {
+  for (const int servers : {1, 2, 3}) {
+    expect_growing_bits({}, {.workers = 2, .servers = servers});
+    expect_growing_bits({}, {.workers = 1, .servers = servers, .shards = 2});
+  }
+  expect_growing_bits({}, {.workers = 4, .servers = 2, .lanes = 2});
+  expect_growing_bits({}, {.workers = 2, .servers = 2, .shards = 4});
+}
+
+TEST(GrowingTablesCluster, UpdatesWithEveryRuleForRows) {
+  const std::vector<MinimizeTables> all = {
+      [](const auto& loss) {
+        rules::Momentum({.learning_rate = 0.1, .momentum = 0.9}).minimize(loss);
+      },
+      [](const auto& loss) { rules::Adam({.learning_rate = 0.01}).minimize(loss); },
+      [](const auto& loss) { rules::Adagrad({.learning_rate = 0.1}).minimize(loss); },
+      [](const auto& loss) { rules::DecayedAdagrad({.learning_rate = 0.1}).minimize(loss); },
+      [](const auto& loss) { rules::Adadelta({.learning_rate = 0.5}).minimize(loss); },
+      [](const auto& loss) { rules::Adamax({.learning_rate = 0.01}).minimize(loss); },
+      [](const auto& loss) {
+        rules::RMSProp({.learning_rate = 0.01, .momentum = 0.5, .centered = true}).minimize(loss);
+      },
+      [](const auto& loss) { rules::Ftrl({.learning_rate = 0.1}).minimize(loss); },
+      [](const auto& loss) {
+        rules::SGD({.learning_rate = 0.1, .grad_clip = fluid::clip::GradientClipByValue(0.01)})
+            .minimize(loss);
+      },
+      [](const auto& loss) {
+        rules::SGD({.learning_rate = layers::exponential_decay(0.1, 2, 0.5)}).minimize(loss);
+      },
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_growing_bits({.minimize = all[i]}, {.workers = 2, .servers = 2}, 4);
+  }
+}
+
+TEST(GrowingTablesCluster, AdmitsIdsAsOneMachineDoes) {
+  expect_growing_bits({.entry = fluid::CountFilterEntry{3}}, {.workers = 2, .servers = 2}, 8);
+  expect_growing_bits({.entry = fluid::ProbabilityEntry{0.5}}, {.workers = 2, .servers = 3});
+}
+
+TEST(GrowingTablesCluster, TrainsWhereServersHaveRoomForFewGradients) {
+  for (const uint64_t window : {1U, 300U}) {
+    expect_growing_bits({}, {.workers = 2, .servers = 2, .window_bytes = window});
+  }
+}
+
+void expect_growing_bits_in_background(const GrowingNetOptions& options, fluid::ServerMode mode) {
+  SCOPED_TRACE(fluid::to_string(mode));
+  const GrowingNet net(options);
+  const Outcome local = train_alone(net, 1, 6);
+  ServerTables tables;
+  AsyncThreadJob job;
+  job.workers = 1;
+  job.options.mode = mode;
+  job.options.independent_recv = false;
+  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
+    tables.keep(scope);
+  };
+  const AsyncThreadOutcome outcome = train_async_in_threads(net.task(6), job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  EXPECT_EQ(outcome.losses[0], local.losses);
+  EXPECT_EQ(tables.rows(), local.rows);
+}
+
+TEST(GrowingTablesCluster, OneWorkerInTheBackgroundHasTheBitsOfOneMachine) {
+  const MinimizeTables adam = [](const auto& loss) {
+    rules::Adam({.learning_rate = 0.01}).minimize(loss);
+  };
+  for (const auto mode : {fluid::ServerMode::kAsync, fluid::ServerMode::kHalfAsync}) {
+    expect_growing_bits_in_background({}, mode);
+    expect_growing_bits_in_background({.minimize = adam}, mode);
+  }
+}
+
+TEST(GrowingTablesCluster, ManyWorkersInTheBackgroundTrainTheRowsOfTheirIds) {
+  const GrowingNet net({});
+  const Outcome local = train_alone(net, 2, 10);
+  for (const auto mode : {fluid::ServerMode::kAsync, fluid::ServerMode::kHalfAsync}) {
+    SCOPED_TRACE(fluid::to_string(mode));
+    ServerTables tables;
+    AsyncThreadJob job;
+    job.options.mode = mode;
+    job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
+      tables.keep(scope);
+    };
+    const AsyncThreadOutcome outcome = train_async_in_threads(net.task(10), job);
+    for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+    const Rows rows = tables.rows();
+    ASSERT_EQ(rows.size(), local.rows.size());
+    for (const auto& [key, floats] : local.rows) EXPECT_TRUE(rows.contains(key)) << key.second;
+  }
+}
+
+TEST(GrowingTablesCluster, TestProgramsMakeNoRows) {
+  const GrowingNet net({});
+  ServerTables tables;
+  uint64_t before = 0;
+  ThreadJob job{.workers = 1, .servers = 2};
+  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
+    tables.keep(scope);
+  };
+  job.programs = [](const fluid::Program& trainer) {
+    return std::vector<fluid::Program>{trainer, trainer.clone(true)};
+  };
+  job.after_step = [&](int, const fluid::Program& main, fluid::Executor&) {
+    const uint64_t now = tables.count();
+    const auto& ops = main.global_block().ops();
+    const bool test =
+        std::none_of(ops.begin(), ops.end(), [](const auto& op) { return op->type == "send"; });
+    if (test) {
+      EXPECT_EQ(now, before);
+    }
+    before = now;
+  };
+  const ThreadOutcome threads = train_in_threads(net.task(4), job);
+  for (const auto& error : threads.errors) ADD_FAILURE() << error;
+  EXPECT_GT(tables.count(), 0U);
+}
+
+TEST(GrowingTablesCluster, AsksAllServersOnceAStep) {
+  const GrowingNet net({});
+  transpiler::DistributeTranspiler transpiler;
+  transpiler.transpile({.trainer_id = 0,
+                        .program = &net.main(),
+                        .pservers = "127.0.0.1:1,127.0.0.1:2",
+                        .trainers = 2,
+                        .startup_program = &net.startup()});
+  const fluid::Program& trainer = transpiler.get_trainer_program();
+  int lookups = 0;
+  for (const auto& op : trainer.global_block().ops()) {
+    EXPECT_NE(op->type, "lookup_growing_table");
+    lookups += op->type == "lookup_remote_growing_tables" ? 1 : 0;
+  }
+  EXPECT_EQ(lookups, 1);
+}
+
+TEST(GrowingTablesCluster, ServersHaveBucketsThatFollowEachOther) {
+  for (const size_t servers : {1U, 2U, 3U, 7U, 4096U}) {
+    std::vector<int> buckets(servers);
+    size_t last = 0;
+    for (uint32_t bucket = 0; bucket < fluid::tables::kBuckets; ++bucket) {
+      const size_t server = fluid::server_of_bucket(bucket, servers);
+      EXPECT_GE(server, last);
+      last = server;
+      ++buckets.at(server);
+    }
+    const auto [least, most] = std::minmax_element(buckets.begin(), buckets.end());
+    EXPECT_LE(*most - *least, 1);
+  }
+}
+
+void expect_refused(const GrowingNetOptions& options,
+                    const transpiler::DistributeTranspilerConfig& config, const std::string& text) {
+  try {
+    const GrowingNet net(options);
+    transpiler::DistributeTranspiler transpiler(config);
+    transpiler.transpile({.trainer_id = 0,
+                          .program = &net.main(),
+                          .pservers = "127.0.0.1:1,127.0.0.1:2",
+                          .trainers = 2,
+                          .startup_program = &net.startup()});
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotSupported);
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+  }
+}
+
+TEST(GrowingTablesCluster, RefusesWhatServersCannotDo) {
+  const MinimizeTables clipped = [](const fluid::Variable& loss) {
+    rules::SGD({.learning_rate = 0.1, .grad_clip = fluid::clip::GradientClipByNorm(1.0)})
+        .minimize(loss);
+  };
+  expect_refused({.minimize = clipped}, {}, "norm");
+  transpiler::DistributeTranspilerConfig geo;
+  geo.sync_mode = false;
+  geo.geo_sgd_mode = true;
+  expect_refused({}, geo, "GEO");
+}
+
+}  // namespace
+}  // namespace fleet::testing
