@@ -203,10 +203,28 @@ class RecordReader::Impl {
     if (records > static_cast<uint64_t>(block_->batch->records())) refuse(position);
   }
 
+  void cancel() {
+    {
+      const std::lock_guard lock(mutex_);
+      cancelled_ = true;
+    }
+    stop_threads();
+  }
+
   const BadLineLog& bad_lines() const { return log_; }
   uint64_t records_read() const { return read_; }
 
  private:
+  // Holding the lock.
+  void check_cancelled() const {
+    if (!cancelled_) return;
+    throw_error(ErrorCode::kCancelled, {.what = "reading was ended before the files' end",
+                                        .where = "RecordReader",
+                                        .expected = {},
+                                        .got = {},
+                                        .fix = "make another reader to go on"});
+  }
+
   size_t track_of(uint64_t block) const { return block % position_.files.size(); }
 
   [[noreturn]] static void refuse(const ReaderPosition& position) {
@@ -252,17 +270,21 @@ class RecordReader::Impl {
     done_.resize(ahead);
   }
 
-  void end_threads() {
+  void stop_threads() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
     stop_->set();
     room_.notify_all();
+    ready_.notify_all();
     for (Track& track : tracks_) {
       const std::lock_guard lock(track.reading);
       track.turn.notify_all();
     }
+  }
+  void end_threads() {
+    stop_threads();
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
   }
@@ -336,6 +358,10 @@ class RecordReader::Impl {
   void take() {
     if (failure_) std::rethrow_exception(failure_);
     if (options_.threads == 0) {
+      {
+        const std::lock_guard lock(mutex_);
+        check_cancelled();
+      }
       block_ = fresh();
       make(position_.block, *block_);
       next_ = taken_ = position_.block + 1;
@@ -346,7 +372,8 @@ class RecordReader::Impl {
       }
       std::unique_lock lock(mutex_);
       auto& place = done_[position_.block % done_.size()];
-      ready_.wait(lock, [&] { return place != nullptr; });
+      ready_.wait(lock, [&] { return place != nullptr || cancelled_; });
+      check_cancelled();
       block_ = std::move(place);
       taken_ = position_.block + 1;
       room_.notify_all();
@@ -395,6 +422,7 @@ class RecordReader::Impl {
   uint64_t next_ = 0;   // block to be made
   uint64_t taken_ = 0;  // blocks that the caller took
   bool stopping_ = false;
+  bool cancelled_ = false;
   std::vector<std::unique_ptr<Block>> done_;
   std::vector<std::unique_ptr<Block>> spare_;
   std::vector<std::thread> threads_;
@@ -459,6 +487,10 @@ ReaderPosition RecordReader::position() const {
 
 void RecordReader::seek(const ReaderPosition& position) {
   impl_->seek(position);
+}
+
+void RecordReader::cancel() {
+  impl_->cancel();
 }
 
 const BadLineLog& RecordReader::bad_lines() const {

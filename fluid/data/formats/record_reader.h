@@ -75,6 +75,10 @@ class RecordReader {
   // for a position that is not of these files.
   void seek(const ReaderPosition& position);
 
+  // Any thread, for the end: a call that waits for records ends soon, with Error (kCancelled), and
+  // so do those after it that need more than is at hand. Not while seek() runs.
+  void cancel();
+
   const BadLineLog& bad_lines() const;
   uint64_t records_read() const;  // since this reader was made, or sought
 

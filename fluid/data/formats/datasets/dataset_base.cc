@@ -107,6 +107,16 @@ void DatasetBase::set_side_by_side(int files) {
   options_.side_by_side = files;
 }
 
+std::unique_ptr<DatasetBatches> DatasetBase::batches(int64_t parts) {
+  if (parts < 1 || batch_size_ % parts != 0) {
+    refuse_value("a batch cannot be cut into so many equal parts", "batches",
+                 parts < 1 ? "1 part or more" : str_cat("a batch size that ", parts, " divides"),
+                 parts < 1 ? std::to_string(parts) : std::to_string(batch_size_),
+                 "change set_batch_size, or the logical shards of the step");
+  }
+  return make_batches(parts);
+}
+
 void DatasetBase::refuse(const char* call) const {
   throw_error(ErrorCode::kNotSupported, {.what = str_cat(kind_, " has no ", call),
                                          .where = call,
@@ -127,6 +137,10 @@ void DatasetBase::local_shuffle(uint64_t /*seed*/) {
 void DatasetBase::global_shuffle(uint64_t /*seed*/, int /*worker*/, int /*workers*/) {
   refuse("global_shuffle");
 }
+void DatasetBase::global_shuffle(uint64_t /*seed*/, int /*worker*/, int /*workers*/,
+                                 const RecordExchange& /*exchange*/) {
+  refuse("global_shuffle");
+}
 int64_t DatasetBase::get_memory_data_size() const {
   refuse("get_memory_data_size");
 }
@@ -144,7 +158,7 @@ uint64_t DatasetBase::filelist_hash() const {
   return hash;
 }
 
-std::unique_ptr<RecordReader> DatasetBase::reader() const {
+std::unique_ptr<RecordReader> DatasetBase::reader(std::vector<std::string> files) const {
   if (files_.empty() || variables_.empty()) {
     throw_error(ErrorCode::kPrecondition,
                 {.what = "a data set has nothing to read",
@@ -153,7 +167,7 @@ std::unique_ptr<RecordReader> DatasetBase::reader() const {
                  .got = files_.empty() ? "no files" : "no variables",
                  .fix = files_.empty() ? "call set_filelist first" : "call set_use_var first"});
   }
-  return std::make_unique<RecordReader>(filelist(), parser(), options_);
+  return std::make_unique<RecordReader>(std::move(files), parser(), options_);
 }
 
 std::shared_ptr<const RecordParser> DatasetBase::parser() const {

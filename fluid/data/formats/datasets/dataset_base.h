@@ -4,11 +4,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fluid/core/dtype.h"
+#include "fluid/data/formats/datasets/record_exchange.h"
 #include "fluid/data/formats/parsers/parser.h"
 #include "fluid/data/formats/record_reader.h"
 
@@ -30,11 +31,16 @@ class DatasetBatches {
   // The tensors of the use_vars, in their order; fewer records in the last batch; empty at the end.
   // Throws what RecordReader throws.
   virtual std::vector<Tensor> next() = 0;
+  // For the end: a next() that waits for its files ends soon, with Error (kCancelled).
+  virtual void cancel() {}
   // Where the next batch begins, as text, and going on there. UsageError for another data set's.
   virtual std::string position() = 0;
   virtual void seek(const std::string& position) = 0;
-  // So far, of these batches.
+  // Records that are still to come, where that is known.
+  virtual std::optional<uint64_t> records_left() { return std::nullopt; }
+  // Lines that could not be read: how many so far, of these batches, and the first of them.
   virtual uint64_t bad_lines() = 0;
+  virtual std::vector<BadLine> first_bad_lines() = 0;
 };
 
 // Used by one thread; set_... before the records are read. UsageError for values that cannot be.
@@ -57,17 +63,23 @@ class DatasetBase {
   void set_max_bad_lines(uint64_t lines);
   void set_side_by_side(int files);
 
-  // From the first record on. The data set must live on, and not be changed meanwhile.
-  virtual std::unique_ptr<DatasetBatches> batches() = 0;
+  // From the first record on. The data set must live on, and not be changed meanwhile. `parts`:
+  // every batch has a multiple of so many records, for steps that are cut into as many parts; what
+  // the last batch has beyond that is left out. UsageError where the batch size is no multiple.
+  std::unique_ptr<DatasetBatches> batches(int64_t parts = 1);
 
   // Of data sets in memory; others throw Error (kNotSupported).
   virtual void load_into_memory();
   virtual void release_memory();
   virtual void local_shuffle(uint64_t seed = 0);
   virtual void global_shuffle(uint64_t seed, int worker, int workers);
+  virtual void global_shuffle(uint64_t seed, int worker, int workers,
+                              const RecordExchange& exchange);
   virtual int64_t get_memory_data_size() const;
   virtual int64_t get_shuffle_data_size() const;
 
+  int64_t batch_size() const { return batch_size_; }
+  int thread() const { return options_.threads; }
   const std::vector<UseVar>& use_var() const { return variables_; }
   // The files, globs expanded.
   std::vector<std::string> filelist() const;
@@ -77,9 +89,12 @@ class DatasetBase {
  protected:
   explicit DatasetBase(std::string kind) : kind_(std::move(kind)) {}
 
-  int64_t batch_size() const { return batch_size_; }
+  virtual std::unique_ptr<DatasetBatches> make_batches(int64_t parts) = 0;
   // UsageError when files or variables were not set.
-  std::unique_ptr<RecordReader> reader() const;
+  std::unique_ptr<RecordReader> reader() const { return reader(filelist()); }
+  // The same of some of the files.
+  std::unique_ptr<RecordReader> reader(std::vector<std::string> files) const;
+  int side_by_side() const { return options_.side_by_side; }
   // Where the parser has the use_vars.
   std::vector<size_t> slots_of_variables(const RecordParser& parser) const;
   std::shared_ptr<const RecordParser> parser() const;

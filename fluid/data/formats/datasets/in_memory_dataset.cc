@@ -16,46 +16,33 @@ uint64_t local_seed(uint64_t seed, int worker) {
   return mix64(seed + mix64(static_cast<uint64_t>(worker) + 1));
 }
 
-// Appends the records that are `wanted`, in runs of neighbours.
-template <class Wanted>
-void keep(const RecordBatch& from, RecordBatch& to, const Wanted& wanted) {
-  int64_t begin = 0;
-  for (int64_t i = 0; i <= from.records(); ++i) {
-    if (i < from.records() && wanted(i)) continue;
-    if (begin < i) to.append({&from, begin, i});
-    begin = i + 1;
-  }
-}
-
 }  // namespace
-
-int worker_of_record(uint64_t seed, uint64_t record, int workers) {
-  return static_cast<int>(mix64(mix64(seed) ^ record) % static_cast<uint64_t>(workers));
-}
 
 void InMemoryDataset::read(const std::optional<Share>& share) {
   release_memory();
   const std::unique_ptr<RecordReader> records = reader();
-  std::vector<std::unique_ptr<RecordBatch>> blocks;
+  RecordBlocks blocks;
   uint64_t number = 0;
   while (std::unique_ptr<RecordBatch> block = records->next_block()) {
     // Blocks have room to grow, which those that stay do not need.
     auto own = std::make_unique<RecordBatch>(block->slots());
     if (share) {
-      keep(*block, *own, [&](int64_t i) {
-        return worker_of_record(share->seed, number + static_cast<uint64_t>(i), share->workers) ==
-               share->worker;
-      });
+      keep_own(*block, number, share->seed, share->worker, share->workers, *own);
     } else {
       own->append({block.get(), 0, block->records()});
     }
     number += static_cast<uint64_t>(block->records());
     if (own->records() > 0) blocks.push_back(std::move(own));
   }
+  take(std::move(blocks), *records);
+  only_share_ = share.has_value();
+}
+
+void InMemoryDataset::take(RecordBlocks blocks, const RecordReader& records) {
   in_use_ = parser();
   blocks_ = std::move(blocks);
-  bad_lines_ = records->bad_lines().count();
-  only_share_ = share.has_value();
+  bad_lines_ = records.bad_lines().count();
+  first_bad_lines_ = records.bad_lines().first();
 }
 
 void InMemoryDataset::order_by(std::optional<uint64_t> seed) {
@@ -98,27 +85,50 @@ void InMemoryDataset::local_shuffle(uint64_t seed) {
   order_by(seed);
 }
 
+InMemoryDataset::Share InMemoryDataset::checked_share(uint64_t seed, int worker, int workers) {
+  if (workers >= 1 && worker >= 0 && worker < workers) return {seed, worker, workers};
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "there is no such worker to give records to",
+               .where = "global_shuffle",
+               .expected = "0 <= worker < workers",
+               .got = str_cat("worker ", worker, " of ", workers),
+               .fix = "pass the worker's index and the number of workers"});
+}
+
 void InMemoryDataset::global_shuffle(uint64_t seed, int worker, int workers) {
-  if (workers < 1 || worker < 0 || worker >= workers) {
-    throw_error(ErrorCode::kInvalidArgument,
-                {.what = "there is no such worker to give records to",
-                 .where = "global_shuffle",
-                 .expected = "0 <= worker < workers",
-                 .got = str_cat("worker ", worker, " of ", workers),
-                 .fix = "pass the worker's index and the number of workers"});
-  }
-  share_ = Share{seed, worker, workers};
+  share_ = checked_share(seed, worker, workers);
   if (!in_use_) return;
   if (only_share_) return load_into_memory();
   uint64_t number = 0;
   for (std::unique_ptr<RecordBatch>& block : blocks_) {
     auto own = std::make_unique<RecordBatch>(block->slots());
-    keep(*block, *own, [&](int64_t i) {
-      return worker_of_record(seed, number + static_cast<uint64_t>(i), workers) == worker;
-    });
+    keep_own(*block, number, seed, worker, workers, *own);
     number += static_cast<uint64_t>(block->records());
     block = std::move(own);
   }
+  only_share_ = true;
+  order_by(local_seed(seed, worker));
+}
+
+void InMemoryDataset::global_shuffle(uint64_t seed, int worker, int workers,
+                                     const RecordExchange& exchange) {
+  share_ = checked_share(seed, worker, workers);
+  if (side_by_side() != 1) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "workers exchange the records of files that are read one after the other",
+                 .where = "global_shuffle",
+                 .expected = "set_side_by_side(1)",
+                 .got = std::to_string(side_by_side()),
+                 .fix = "leave set_side_by_side out, or the exchange"});
+  }
+  release_memory();
+  const std::unique_ptr<RecordReader> records = reader(split_files(filelist(), worker, workers));
+  RecordBlocks own;
+  while (std::unique_ptr<RecordBatch> block = records->next_block()) {
+    own.push_back(std::move(block));
+  }
+  take(exchange_records(std::move(own), records->slots(), seed, worker, workers, exchange),
+       *records);
   only_share_ = true;
   order_by(local_seed(seed, worker));
 }
@@ -139,20 +149,21 @@ uint64_t InMemoryDataset::memory_bytes() const {
 
 class InMemoryDataset::Batches final : public DatasetBatches {
  public:
-  Batches(const InMemoryDataset& records, std::vector<size_t> slots)
+  Batches(const InMemoryDataset& records, std::vector<size_t> slots, int64_t parts)
       : records_(records),
         slots_(std::move(slots)),
-        batch_size_(static_cast<uint64_t>(records.batch_size())) {}
+        batch_size_(static_cast<uint64_t>(records.batch_size())),
+        end_(records.order_.size() - records.order_.size() % static_cast<uint64_t>(parts)) {}
 
   std::vector<Tensor> next() override {
     const uint64_t begin = next_.fetch_add(batch_size_);
     const auto& order = records_.order_;
-    if (begin >= order.size()) {
-      next_.store(order.size());
+    if (begin >= end_) {
+      next_.store(end_);
       return {};
     }
     std::vector<RecordRange> ranges;
-    const uint64_t end = std::min<uint64_t>(order.size(), begin + batch_size_);
+    const uint64_t end = std::min(end_, begin + batch_size_);
     for (uint64_t i = begin; i < end; ++i) {
       const RecordBatch* block = records_.blocks_[order[i].block].get();
       const auto record = static_cast<int64_t>(order[i].record);
@@ -164,12 +175,10 @@ class InMemoryDataset::Batches final : public DatasetBatches {
     }
     return chosen(tensors_of(ranges), slots_);
   }
-  std::string position() override {
-    return std::to_string(std::min<uint64_t>(next_, records_.order_.size()));
-  }
+  std::string position() override { return std::to_string(std::min<uint64_t>(next_, end_)); }
   void seek(const std::string& position) override {
     const auto at = parse_int(position);
-    const auto size = static_cast<long long>(records_.order_.size());
+    const auto size = static_cast<long long>(end_);
     if (!at || *at < 0 || *at > size) {
       throw_error(ErrorCode::kInvalidArgument,
                   {.what = "the position is not in this data set",
@@ -180,22 +189,25 @@ class InMemoryDataset::Batches final : public DatasetBatches {
     }
     next_ = static_cast<uint64_t>(*at);
   }
+  std::optional<uint64_t> records_left() override { return end_ - std::min<uint64_t>(next_, end_); }
   uint64_t bad_lines() override { return records_.bad_lines_; }
+  std::vector<BadLine> first_bad_lines() override { return records_.first_bad_lines_; }
 
  private:
   const InMemoryDataset& records_;
   std::vector<size_t> slots_;
   uint64_t batch_size_;
+  uint64_t end_;                    // of the records
   std::atomic<uint64_t> next_ = 0;  // record
 };
 
-std::unique_ptr<DatasetBatches> InMemoryDataset::batches() {
+std::unique_ptr<DatasetBatches> InMemoryDataset::make_batches(int64_t parts) {
   if (!in_use_) {
     throw_error(ErrorCode::kPrecondition, {.what = "the records are not in memory",
                                            .where = "InMemoryDataset",
                                            .fix = "call load_into_memory first"});
   }
-  return std::make_unique<Batches>(*this, slots_of_variables(*in_use_));
+  return std::make_unique<Batches>(*this, slots_of_variables(*in_use_), parts);
 }
 
 }  // namespace fleet::fluid::data

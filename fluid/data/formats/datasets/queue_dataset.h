@@ -9,7 +9,9 @@ namespace fleet::fluid::data {
 class QueueDataset final : public DatasetBase {
  public:
   QueueDataset() : DatasetBase("QueueDataset") {}
-  std::unique_ptr<DatasetBatches> batches() override;
+
+ private:
+  std::unique_ptr<DatasetBatches> make_batches(int64_t parts) override;
 };
 
 }  // namespace fleet::fluid::data

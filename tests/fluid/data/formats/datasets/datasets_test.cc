@@ -1,3 +1,5 @@
+#include <barrier>
+#include <chrono>
 #include <gmock/gmock.h>
 #include <thread>
 
@@ -102,6 +104,52 @@ TEST_F(Datasets, GoOnAtASavedPosition) {
   }
 }
 
+TEST_F(Datasets, LastBatchesAreCutToPartsThatAreEqual) {
+  for (const char* kind : {"QueueDataset", "InMemoryDataset"}) {
+    const auto dataset = made(kind);
+    if (kind[0] == 'I') dataset->load_into_memory();
+    dataset->set_batch_size(48);  // 1000 = 20 * 48 + 40
+    const auto batches = dataset->batches(16);
+    EXPECT_EQ(batches->records_left().has_value(), kind[0] == 'I');
+    EXPECT_EQ(batches->records_left().value_or(992), 992U);
+    std::vector<Tensor> last;
+    int64_t records = 0;
+    for (auto feed = batches->next(); !feed.empty(); feed = batches->next()) {
+      records += feed[1].shape()[0];
+      last = feed;
+    }
+    EXPECT_EQ(records, 992);
+    EXPECT_EQ(last[1].shape()[0], 32);
+    EXPECT_EQ(batches->records_left().value_or(0), 0U);
+    EXPECT_THAT(message_of([&] { dataset->batches(5); }), HasSubstr("batch size that 5 divides"));
+    EXPECT_THROW(dataset->batches(0), UsageError);
+  }
+}
+
+// A reader that waits for a command ends when another thread says so.
+TEST_F(Datasets, ReadingCanBeEnded) {
+  for (const int threads : {1, 3}) {
+    const auto dataset = made("QueueDataset", threads);
+    dataset->set_filelist({path("part-0"), path("part-1")});
+    dataset->set_pipe_command("cat; sleep 60");
+    const auto batches = dataset->batches();
+    const auto begin = std::chrono::steady_clock::now();
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      batches->cancel();
+    });
+    try {
+      for (int i = 0; i < 1000; ++i) batches->next();
+      ADD_FAILURE() << "nothing is thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCancelled);
+    }
+    other.join();
+    EXPECT_THROW(batches->next(), Error);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  }
+}
+
 TEST_F(Datasets, LocalShufflesDependOnTheSeedAlone) {
   const auto dataset = made("InMemoryDataset", 2);
   EXPECT_THROW(dataset->local_shuffle(), UsageError);
@@ -151,6 +199,52 @@ TEST_F(Datasets, GlobalShufflesGiveEveryRecordToOneWorker) {
   EXPECT_THROW(made("InMemoryDataset")->global_shuffle(0, 3, 3), UsageError);
 }
 
+// Threads for workers, which meet by counting.
+TEST_F(Datasets, WorkersThatExchangeRecordsHaveTheSameShuffle) {
+  write("part-1", "");  // more workers than files that have records
+  for (const int workers : {1, 3, 5}) {
+    SCOPED_TRACE(workers);
+    std::vector<std::vector<int64_t>> exchanged(static_cast<size_t>(workers));
+    std::barrier meeting(workers);
+    const auto work = [&](int worker) {
+      const auto dataset = made("InMemoryDataset", 1 + worker % 2);
+      dataset->global_shuffle(9, worker, workers, {.folder = path("exchange"), .meet = [&meeting] {
+                                                     meeting.arrive_and_wait();
+                                                   }});
+      exchanged[static_cast<size_t>(worker)] = ids(*dataset);
+    };
+    std::vector<std::thread> threads;
+    threads.reserve(exchanged.size());
+    for (int worker = 0; worker < workers; ++worker) threads.emplace_back(work, worker);
+    for (std::thread& thread : threads) thread.join();
+    size_t all = 0;
+    for (int worker = 0; worker < workers; ++worker) {
+      const auto alone = made("InMemoryDataset");
+      alone->global_shuffle(9, worker, workers);
+      alone->load_into_memory();
+      EXPECT_EQ(exchanged[static_cast<size_t>(worker)], ids(*alone));
+      all += exchanged[static_cast<size_t>(worker)].size();
+    }
+    EXPECT_EQ(all, 3U * kRecords / 4);
+    EXPECT_TRUE(std::filesystem::is_empty(path("exchange")));
+  }
+}
+
+TEST_F(Datasets, ExchangesThatCannotBeAreErrors) {
+  const auto dataset = made("InMemoryDataset");
+  const RecordExchange nowhere{.folder = path("part-0") + "/folder", .meet = [] {}};
+  EXPECT_THAT(message_of([&] { dataset->global_shuffle(1, 0, 2, nowhere); }),
+              HasSubstr("part-0/folder"));
+  const RecordExchange alone{.folder = path("exchange"), .meet = [] {}};
+  EXPECT_THAT(message_of([&] { dataset->global_shuffle(1, 0, 2, alone); }),
+              HasSubstr("records-from-1-to-0"));
+  EXPECT_THROW(dataset->global_shuffle(1, 2, 2, alone), UsageError);
+  dataset->set_side_by_side(2);
+  EXPECT_THAT(message_of([&] { dataset->global_shuffle(1, 0, 1, alone); }),
+              HasSubstr("side_by_side"));
+  EXPECT_THROW(made("QueueDataset")->global_shuffle(1, 0, 1, alone), Error);
+}
+
 TEST_F(Datasets, ReadOtherFormatsByTheNamesOfTheirSlots) {
   std::string line = "1";
   for (int i = 0; i < 39; ++i) line += "\t" + std::to_string(i);
@@ -164,6 +258,8 @@ TEST_F(Datasets, ReadOtherFormatsByTheNamesOfTheirSlots) {
   ASSERT_THAT(feed, SizeIs(2));
   EXPECT_THAT(feed[1].values<int64_t>(), ElementsAre(1, 1));
   EXPECT_EQ(batches->bad_lines(), 1u);
+  ASSERT_THAT(batches->first_bad_lines(), SizeIs(1));
+  EXPECT_EQ(batches->first_bad_lines()[0].line, 2U);
   dataset->set_max_bad_lines(0);
   const auto strict = dataset->batches();
   EXPECT_THROW(strict->next(), ResourceError);
