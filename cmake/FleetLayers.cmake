@@ -13,7 +13,7 @@ set(FLEET_LAYERS
   "fluid_layers: base fluid_core fluid_tables fluid_program fluid_ops"
   "fluid_mixed_precision: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_optimizer"
   "fluid_optimizer: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers"
-  "fluid_executor: base fluid_core fluid_tables fluid_program fluid_ops fluid_kernels"
+  "fluid_executor: base fluid_core fluid_tables fluid_program fluid_ops fluid_kernels fluid_data_formats"
   "fluid_data_formats: base fluid_core"
   "fluid_data: base fluid_core fluid_data_formats fluid_executor"
   "fluid_io: base fluid_core fluid_tables fluid_program fluid_ops fluid_executor"
@@ -42,12 +42,13 @@ set(FLEET_LAYERS
   "strategies_collective: base fluid_core fluid_program fluid_ops fluid_kernels transport_link transport_session transport_coordinator transport_collective transport_mpi transport_nccl transport_socket_collective transport_shared_collective cluster_spec"
   "strategies_jobs: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor transport_link transport_session transport_coordinator transport_collective transport_mpi_session cluster_spec transpiler strategies_config strategies_dump strategies_runtime strategies_parameter_server strategies_parameter_server_worker strategies_parameter_server_server strategies_collective"
   "strategies: base fluid_core fluid_program fluid_ops fluid_mixed_precision fluid_executor cluster_spec transpiler strategies_config strategies_runtime strategies_parameter_server strategies_parameter_server_worker strategies_collective strategies_jobs"
-  "fleet: base fluid_core fluid_tables fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_mixed_precision fluid_executor fluid_data fluid_io cluster_spec role_maker transpiler strategies_dump strategies_parameter_server strategies_runtime strategies_jobs strategies"
+  "fleet: base fluid_core fluid_tables fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_mixed_precision fluid_executor fluid_data fluid_io cluster_spec role_maker transpiler strategies_dump strategies_parameter_server strategies_runtime strategies_jobs strategies fluid_data_formats"
   "launch: base cluster_spec transport_link transport_session transport_rpc transport_coordinator"
   "tools: base"
   "tools_explain: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor fluid_io transpiler strategies_dump tools"
   "tools_comm_bench: base transport_collective cluster_spec role_maker strategies_config strategies_parameter_server strategies_jobs fleet tools"
   "tools_inspect: base fluid_core fluid_io tools"
+  "tools_make_criteo: base"
   "experiments: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_optimizer fluid_data strategies_parameter_server strategies_parameter_server_protocol strategies_collective tools"
 )
 
