@@ -210,6 +210,15 @@ Variable one_hot(const Variable& x, const Number& depth, bool allow_out_of_range
   return out;
 }
 
+Variable hash(const Variable& input, int64_t hash_size, int num_hash, const std::string& name) {
+  const LayerHelper helper("hash", name);
+  helper.check_input(input, "input");
+  const Variable out = helper.temp(input.dtype(), true);
+  helper.append("hash", {{"X", {input.name()}}}, {{"Out", {out.name()}}},
+                to_attributes(HashAttrs{.num_hash = num_hash, .mod_by = hash_size}));
+  return out;
+}
+
 Variable argmax(const Variable& x, int axis) {
   return found("arg_max", x, "X", DType::kInt64, to_attributes(ArgMaxAttrs{.axis = axis}));
 }

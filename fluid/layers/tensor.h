@@ -141,6 +141,10 @@ Variable cumsum(const Variable& x, const CumsumOptions& options = {});
 
 // [..., depth] of [..., 1].
 Variable one_hot(const Variable& x, const Number& depth, bool allow_out_of_range = false);
+// [n, num_hash, 1] of [n, w], the same type: numbers from 0 to hash_size - 1 for each row of ids
+// (op hash in fluid/ops/shape/index_ops.h).
+Variable hash(const Variable& input, int64_t hash_size, int num_hash = 1,
+              const std::string& name = {});
 Variable argmax(const Variable& x, int axis = 0);
 Variable argmin(const Variable& x, int axis = 0);
 struct Sorted {

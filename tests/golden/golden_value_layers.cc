@@ -205,6 +205,10 @@ void add_moves(std::map<std::string, Builder>& builders) {
     return {layers::one_hot(call.in("input"), call.args.get<int>("depth", 0),
                             flag(call, "allow_out_of_range", false))};
   };
+  builders["hash"] = [](Call& call) -> Outputs {
+    return {layers::hash(call.in("input"), call.args.get<int>("hash_size", 0),
+                         call.args.get<int>("num_hash", 1), text(call, "name"))};
+  };
   builders["argmin"] = [](Call& call) -> Outputs {
     return {layers::argmin(call.in("x"), call.args.get<int>("axis", 0))};
   };

@@ -1,6 +1,7 @@
 #include "fluid/ops/shape/index_ops.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -177,6 +178,22 @@ void infer_one_hot(InferContext& context) {
   context.set_output("Out", out, attrs.dtype, 0, x.lod_level);
 }
 
+void infer_hash(InferContext& context) {
+  const VarDesc& x = context.input("X");
+  require_index(context, "X");
+  context.require(x.shape.rank() == 2, "X", "[rows, ids of each]", x.shape.to_string(),
+                  "reshape it to a row for each hash");
+  const auto attrs = context.attrs<HashAttrs>();
+  context.require(attrs.num_hash >= 1, "X", "num_hash >= 1", str_cat(attrs.num_hash),
+                  "give how many numbers each row becomes");
+  const int64_t most =
+      x.dtype == DType::kInt32 ? std::numeric_limits<int32_t>::max() : attrs.mod_by;
+  context.require(attrs.mod_by >= 1 && attrs.mod_by <= most, "X",
+                  "mod_by >= 1, and a number of X's type", str_cat(attrs.mod_by),
+                  "give the number of buckets, and int64 ids where it is large");
+  context.set_output("Out", Shape{x.shape[0], attrs.num_hash, 1}, x.dtype, 0, x.lod_level);
+}
+
 void infer_arg_max(InferContext& context) {
   const VarDesc& x = context.input("X");
   const auto attrs = context.attrs<ArgMaxAttrs>();
@@ -331,6 +348,7 @@ void add_index_ops(OpTable& table) {
     table.add(make_schema<OneHotAttrs>(type, {one("X"), maybe_attribute("depth_tensor")},
                                        {one("Out")}, infer_one_hot));
   }
+  table.add(make_schema<HashAttrs>("hash", {one("X")}, {one("Out")}, infer_hash));
   for (const char* type : {"arg_max", "arg_min"}) {
     table.add(make_schema<ArgMaxAttrs>(type, {one("X")}, {one("Out")}, infer_arg_max));
   }

@@ -21,6 +21,9 @@
 //   argsort       X -> Out, Indices (int64): sorted along `axis`, equal elements in their order
 //   argsort_grad  Indices, X, Out@GRAD -> X@GRAD
 //   reverse       X -> Out: turned around along `axis`; its gradient is a reverse
+//   hash          X (int32 or int64, [n, w]) -> Out [n, num_hash, 1]: XXH64 of a row's bytes with
+//   the
+//                 seeds 0 to num_hash - 1, modulo mod_by; no gradient
 //   shape         Input -> Out [rank] (int32); no gradient
 //
 // `overwrite` is on by default in gather, as Paddle has it; layers::gather switches it off,
@@ -127,6 +130,15 @@ struct ReverseAttrs {
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(axis));
+  }
+};
+
+struct HashAttrs {
+  int32_t num_hash = 1;
+  int64_t mod_by = 100000;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(num_hash), CEREAL_NVP(mod_by));
   }
 };
 

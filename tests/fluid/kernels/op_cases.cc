@@ -343,6 +343,11 @@ void add_places(std::vector<OpCase>& all) {
                    .inputs = {indices("X", {5, 2}, 4, dtype)},
                    .attrs = {{"depth", whole(4)}}});
   }
+  for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+    all.push_back({.type = "hash",
+                   .inputs = {indices("X", {5, 3}, 1000, dtype)},
+                   .attrs = {{"num_hash", whole(2)}, {"mod_by", whole(97)}}});
+  }
   for (const char* type : {"arg_max", "arg_min"}) {
     all.push_back(
         {.type = type, .inputs = {floats("X", {3, 4, 5})}, .attrs = {{"axis", whole(1)}}});

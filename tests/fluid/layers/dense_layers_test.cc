@@ -131,6 +131,15 @@ void add_places(std::vector<LayerCase>& all) {
   all.push_back({"reverse", [](const Variable& x) { return layers::reverse(x, {1}); }});
   all.push_back({"cumsum", [](const Variable& x) { return layers::cumsum(x, {.axis = 1}); }});
   all.push_back({"cumsum", [](const Variable& x) { return layers::cumsum(x); }, {-1}});
+}
+
+void add_numbers(std::vector<LayerCase>& all) {
+  all.push_back({"hash",
+                 [](const Variable&) {
+                   return layers::hash(whole({-1, 2}), 1000, 3);
+                 },
+                 {-1, 3, 1},
+                 DType::kInt64});
   all.push_back({"one_hot",
                  [](const Variable&) {
                    return layers::one_hot(whole({-1, 1}), 7);
@@ -197,6 +206,7 @@ std::vector<LayerCase> layer_cases() {
   add_activations(all);
   add_arithmetic(all);
   add_places(all);
+  add_numbers(all);
   add_losses(all);
   return all;
 }

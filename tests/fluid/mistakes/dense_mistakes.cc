@@ -373,6 +373,18 @@ void add_search_mistakes(std::vector<Mistake>& all) {
                  [](const Inputs& in) { layers::one_hot(in.label, 0); },
                  kShape,
                  {"one_hot", "'label'", "depth >= 1", "0"}});
+  all.push_back({"hash_of_floats",
+                 [](const Inputs& in) { layers::hash(in.x, 100); },
+                 kShape,
+                 {"hash", "'x'", "int32 or int64"}});
+  all.push_back({"hash_into_no_buckets",
+                 [](const Inputs& in) { layers::hash(in.label, 0); },
+                 kShape,
+                 {"hash", "'label'", "mod_by >= 1", "0"}});
+  all.push_back({"hash_no_times",
+                 [](const Inputs& in) { layers::hash(in.label, 100, 0); },
+                 kShape,
+                 {"hash", "'label'", "num_hash >= 1", "0"}});
   all.push_back({"argmax_along_an_axis_that_is_not_there",
                  [](const Inputs& in) { layers::argmax(in.x, 2); },
                  kShape,

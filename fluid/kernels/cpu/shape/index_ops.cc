@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/strings.h"
 #include "fluid/kernels/cpu/column_tiles.h"
 #include "fluid/kernels/cpu/register.h"
@@ -11,6 +12,7 @@
 #include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/shape/expansion.h"
 #include "fluid/kernels/shape/row_ops.h"
+#include "fluid/ops/shape/index_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -122,6 +124,32 @@ std::unique_ptr<Prepared> prepare_scatter_grad(PrepareContext& context) {
   });
 }
 
+template <class T>
+std::unique_ptr<Prepared> prepare_hash(PrepareContext& context) {
+  const auto attrs = context.attrs<HashAttrs>();
+  const Shape& shape = context.in("X").shape;
+  context.require(shape.rank() == 2, "X", "[rows, ids of each]", shape.to_string());
+  const int64_t rows = shape[0];
+  const size_t bytes = static_cast<size_t>(shape[1]) * sizeof(T);
+  const int64_t hashes = attrs.num_hash;
+  const int x = context.input("X");
+  const int out = context.set_output("Out", Shape{rows, hashes, 1}, dtype_of<T>());
+  return make_prepared([=, mod = static_cast<uint64_t>(attrs.mod_by)](const KernelContext& c) {
+    const auto* from = reinterpret_cast<const char*>(c.in<T>(x));
+    T* to = c.out<T>(out);
+    // About as much work as so many additions.
+    const auto work = hashes * (16 + static_cast<int64_t>(bytes));
+    c.tiles().split(rows, work, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const std::string_view row(from + static_cast<size_t>(i) * bytes, bytes);
+        for (int64_t k = 0; k < hashes; ++k) {
+          to[i * hashes + k] = static_cast<T>(xxh64(row, static_cast<uint64_t>(k)) % mod);
+        }
+      }
+    });
+  });
+}
+
 std::unique_ptr<Prepared> prepare_shape(PrepareContext& context) {
   const Shape shape = context.in("Input").shape;
   const int out = context.set_output("Out", Shape{shape.rank()}, DType::kInt32);
@@ -143,6 +171,10 @@ void register_index(KernelTable& table) {
         add(type, "gather", prepare_gather);
         add(type, "shape", prepare_shape);
       });
+  for_types<int32_t, int64_t>([&]<class T>(std::type_identity<T>) {
+    table.add_last("hash", DeviceKind::kCpu, dtype_of<T>(),
+                   {.name = "loop", .prepare = prepare_hash<T>});
+  });
   for_types<int32_t, int64_t, float, double>(
       [&]<class T>(std::type_identity<T> type) { add(type, "scatter", prepare_scatter<T>); });
   for_types<float, double>([&]<class T>(std::type_identity<T> type) {
