@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace fleet::fluid::data {
 namespace {
@@ -62,7 +63,7 @@ class DataLoader::Impl {
 
   Feed next() {
     if (threads_.empty()) {
-      Feed feed = dataset_->read(sampler_.rows_of(consumed_));
+      Feed feed = read(consumed_);
       ++consumed_;
       return feed;
     }
@@ -99,6 +100,13 @@ class DataLoader::Impl {
     std::exception_ptr error;
   };
 
+  Feed read(int64_t position) const {
+    const int64_t epoch = position / sampler_.steps_per_epoch();
+    const uint64_t seed = mix64(sampler_.options().seed) + static_cast<uint64_t>(epoch);
+    return dataset_->read(sampler_.rows_of(position),
+                          {.epoch = epoch, .key = RandomKey::of(seed, "DataLoader")});
+  }
+
   Slot& slot_of(int64_t position) { return slots_[static_cast<size_t>(position) % slots_.size()]; }
 
   void restart(int64_t position) {
@@ -117,15 +125,15 @@ class DataLoader::Impl {
       const int64_t position = claimed_++;
       const uint64_t generation = generation_;
       lock.unlock();
-      Slot read;
+      Slot slot;
       try {
-        read.feed = dataset_->read(sampler_.rows_of(position));
+        slot.feed = read(position);
       } catch (...) {
-        read.error = std::current_exception();
+        slot.error = std::current_exception();
       }
       lock.lock();
       if (generation != generation_) continue;
-      slot_of(position) = std::move(read);
+      slot_of(position) = std::move(slot);
       ready_.notify_one();
     }
   }

@@ -88,7 +88,7 @@ TensorDataset::TensorDataset(Feed columns) : columns_(std::move(columns)) {
   }
 }
 
-Feed TensorDataset::read(std::span<const int64_t> rows) const {
+Feed TensorDataset::read(std::span<const int64_t> rows, const ReadContext& /*context*/) const {
   for (const int64_t row : rows) {
     if (row < 0 || row >= rows_) {
       throw_error(ErrorCode::kInvalidArgument, {.what = "the data set has no such row",

@@ -8,15 +8,17 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <zlib.h>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/data/formats/streams/byte_source.h"
 
 namespace fleet::fluid::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
+
+constexpr size_t kBlockBytes = size_t{1} << 18;
 
 [[noreturn]] void refuse(const std::filesystem::path& path, ErrorCode code, std::string what,
                          std::string expected, std::string got, std::string fix) {
@@ -155,27 +157,17 @@ Tensor parse_npy(const std::filesystem::path& path, std::string_view file) {
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes) {
-  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
-  if (!file) {
-    refuse(path, ErrorCode::kInput, "the file cannot be opened", "a readable file",
-           std::strerror(errno), "check the path and its permissions");
-  }
+  const std::unique_ptr<ByteSource> source = open_source(path);
   std::string text;
-  std::array<char, size_t{1} << 16> block;
+  std::vector<char> block(kBlockBytes);
   for (;;) {
-    const int n = gzread(file.get(), block.data(), block.size());
-    int code = Z_OK;
-    gzerror(file.get(), &code);
-    if (n < 0 || (n == 0 && code != Z_OK && code != Z_STREAM_END)) {
-      refuse(path, ErrorCode::kCorruptFile, "the file cannot be read to its end",
-             "a plain file or a whole gzip file", "damaged or cut data", "fetch the file anew");
-    }
-    if (n == 0) return text;
-    text.append(block.data(), static_cast<size_t>(n));
+    const size_t got = source->read(block);
+    text.append(block.data(), got);
     if (text.size() > max_bytes) {
       refuse(path, ErrorCode::kInput, "the file is too large", str_cat("at most ", max_bytes),
              "more bytes", "split it");
     }
+    if (got < block.size()) return text;
   }
 }
 

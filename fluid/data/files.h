@@ -1,7 +1,7 @@
-// Tensors from the files that data sets come in. Every function reads plain and gzip files alike,
-// checks every length against what the file holds before it allocates, and throws ResourceError
-// (kInput: cannot be read; kCorruptFile: not of the format) with the path and the place in it.
-// Any thread may call.
+// Tensors from the files that data sets come in. Every function reads plain, gzip and zstd files
+// alike, checks every length against what the file holds before it allocates, and throws
+// ResourceError (kInput: cannot be read; kCorruptFile: not of the format) with the path and the
+// place in it. Any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace fleet::fluid::data {
 // What a file may grow to when it is unpacked.
 inline constexpr uint64_t kMaxFileBytes = uint64_t{64} << 30;
 
-// The whole file, unpacked if it is gzip.
+// The whole file, unpacked if it is gzip or zstd.
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes = kMaxFileBytes);
 
 // An IDX file (the MNIST format): big-endian, uint8, int8, int16, int32, float32 or float64.

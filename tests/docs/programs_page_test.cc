@@ -101,7 +101,7 @@ TEST_F(ProgramsPage, ReadsData) {
   const std::vector<std::string> measures = {"length", "width"};
   auto flowers = std::make_shared<data::TensorDataset>(fluid::Feed{
       {"x", table.numbers(measures, DType::kFloat32)}, {"y", table.categories("kind", kinds)}});
-  Tensor labels = data::load_idx("labels.idx");  // or labels.idx.gz
+  Tensor labels = data::load_idx("labels.idx");  // or labels.idx.gz, labels.idx.zst
   data::save_npy(labels, "labels.npy");
   Tensor again = data::load_npy("labels.npy");
   // ]

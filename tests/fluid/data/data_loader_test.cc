@@ -1,5 +1,6 @@
 #include "fluid/data/data_loader.h"
 
+#include <algorithm>
 #include <atomic>
 #include <gtest/gtest.h>
 #include <numeric>
@@ -55,7 +56,7 @@ TEST(DataLoader, GoesOnAtAPosition) {
 class Watched : public Dataset {
  public:
   int64_t rows() const override { return 1000; }
-  Feed read(std::span<const int64_t> rows) const override {
+  Feed read(std::span<const int64_t> rows, const ReadContext&) const override {
     ++reads;
     if (rows[0] == fail_at) {
       fail_at = -1;
@@ -84,6 +85,57 @@ TEST(DataLoader, ReadsNoFurtherAheadThanAsked) {
     loader.next();
     EXPECT_LE(dataset->reads, i + 1 + 3);
   }
+}
+
+// Each row with a number that is drawn for it.
+class Drawn : public Dataset {
+ public:
+  int64_t rows() const override { return 20; }
+  Feed read(std::span<const int64_t> rows, const ReadContext& context) const override {
+    std::vector<double> drawn;
+    for (const int64_t row : rows) {
+      drawn.push_back(static_cast<double>(100 * context.epoch + row) +
+                      uniform_double(context.key, 0, static_cast<uint64_t>(row)));
+    }
+    return {{"x", Tensor::from(drawn, {static_cast<int64_t>(rows.size())})}};
+  }
+};
+
+std::vector<double> drawn_by(const DataLoaderOptions& options, int64_t begin, int64_t end) {
+  DataLoader loader(std::make_shared<Drawn>(), options);
+  loader.seek(begin);
+  std::vector<double> all;
+  for (int64_t step = begin; step < end; ++step) {
+    const Feed feed = loader.next();
+    const auto values = feed[0].second.values<double>();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+TEST(DataLoader, DrawsTheSameNumbersForARowWithAnyNumberOfThreads) {
+  DataLoaderOptions options{.batch_size = 5, .seed = 4, .threads = 0};
+  const std::vector<double> expected = drawn_by(options, 0, 12);
+  ASSERT_EQ(expected.size(), 60U);
+  for (const int threads : {1, 3}) {
+    options.threads = threads;
+    EXPECT_EQ(drawn_by(options, 0, 12), expected);
+    const std::vector<double> late(expected.begin() + 35, expected.end());
+    EXPECT_EQ(drawn_by(options, 7, 12), late);
+  }
+  // The numbers of epochs differ, and so do those of seeds; the rows of an epoch are all rows.
+  const auto fractions = [](std::vector<double> all, int64_t epoch) {
+    std::vector<double> mine(all.begin() + 20 * epoch, all.begin() + 20 * (epoch + 1));
+    std::sort(mine.begin(), mine.end());
+    for (double& value : mine) {
+      EXPECT_EQ(static_cast<int64_t>(value) / 100, epoch);
+      value -= static_cast<double>(static_cast<int64_t>(value));
+    }
+    return mine;
+  };
+  EXPECT_NE(fractions(expected, 0), fractions(expected, 1));
+  options.seed = 5;
+  EXPECT_NE(fractions(drawn_by(options, 0, 12), 0), fractions(expected, 0));
 }
 
 TEST(DataLoader, NamesTheWrongField) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 #include <zlib.h>
+#include <zstd.h>
 
 #include "base/error.h"
 
@@ -37,7 +38,9 @@ class Files : public ::testing::Test {
 const std::string kIdx = {0, 0, 0x0B, 2, 0, 0, 0, 2, 0, 0, 0, 1, 1, 2, -1, -2};
 
 TEST_F(Files, ReadsIdxPlainAndPacked) {
-  for (const auto& path : {write("a", kIdx), write_gzip("b.gz", kIdx)}) {
+  std::string packed(ZSTD_compressBound(kIdx.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), kIdx.data(), kIdx.size(), 3));
+  for (const auto& path : {write("a", kIdx), write_gzip("b.gz", kIdx), write("c.zst", packed)}) {
     const Tensor tensor = load_idx(path);
     EXPECT_EQ(tensor.shape(), (Shape{2, 1}));
     EXPECT_THAT(tensor.values<int16_t>(), ElementsAre(0x0102, -2));
