@@ -234,11 +234,11 @@ int train(const Options& options) {
     measured.save_s = save_s;
     measured.load_s = load_s;
   } else {
-    strategies::run_trainer_threads(exe, program, static_cast<uint32_t>(options.threads),
-                                    [&](uint32_t thread, fluid::Executor& own) {
-                                      const Measured mine = measure(options, own, program, cost);
-                                      if (thread == 0) measured = mine;
-                                    });
+    fluid::run_trainer_threads(exe, program, static_cast<uint32_t>(options.threads),
+                               [&](uint32_t thread, fluid::Executor& own) {
+                                 const Measured mine = measure(options, own, program, cost);
+                                 if (thread == 0) measured = mine;
+                               });
   }
   fleet::stop_worker();
   return write_report(options, measured);

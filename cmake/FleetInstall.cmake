@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 get_property(FLEET_INSTALLED_LIBRARIES GLOBAL PROPERTY FLEET_LIBRARIES)
 list(REMOVE_ITEM FLEET_INSTALLED_LIBRARIES fleet_tools fleet_tools_comm_bench fleet_tools_inspect
-     fleet_experiments)
+     fleet_tools_make_criteo fleet_experiments)
 
 add_library(fleet_everything INTERFACE)
 add_library(Fleet::fleet ALIAS fleet_everything)

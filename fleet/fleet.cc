@@ -17,6 +17,7 @@
 #include "fleet/origin_guard.h"
 #include "fleet/phase_timer.h"
 #include "fleet/status_reporter.h"
+#include "fluid/data/formats/file_list.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/io/inference_model.h"
 #include "fluid/mixed_precision/mixed_precision.h"
@@ -212,13 +213,7 @@ int Fleet::processes() const {
 }
 
 std::vector<std::string> Fleet::split_files(std::span<const std::string> files) const {
-  const auto workers = static_cast<size_t>(worker_num());
-  const auto index = static_cast<size_t>(worker_index());
-  const size_t each = files.size() / workers;
-  const size_t extra = files.size() % workers;
-  const size_t begin = index * each + std::min(index, extra);
-  const auto mine = files.subspan(begin, each + (index < extra ? 1 : 0));
-  return {mine.begin(), mine.end()};
+  return fluid::data::split_files(files, worker_index(), worker_num());
 }
 
 DistributedOptimizer Fleet::distributed_optimizer(fluid::optimizer::Optimizer& optimizer,

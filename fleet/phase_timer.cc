@@ -76,10 +76,10 @@ class TimedRuntime final : public strategies::ForwardingRuntime {
     const ScopedPhase scoped(*timer_, Phase::kBarrier);
     inner().stop_worker();
   }
-  void leave_thread(fluid::Scope& scope) override {
+  void leave_thread(fluid::Scope& scope, fluid::Scope& parent) override {
     {
       const ScopedPhase scoped(*timer_, Phase::kBarrier);
-      inner().leave_thread(scope);
+      inner().leave_thread(scope, parent);
     }
     timer_->thread_ends();
   }

@@ -12,6 +12,8 @@
 #include "fluid/executor/executor.h"
 #include "fluid/executor/parallel_executor.h"
 #include "fluid/executor/places.h"
+#include "fluid/executor/training/dataset_run.h"
+#include "fluid/executor/training/trainer_threads.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/io/inference_model.h"
 #include "fluid/kernels/op_library.h"

@@ -26,7 +26,11 @@ class ForwardingRuntime : public StrategyRuntime {
   void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override {
     inner_->enter_thread(thread, scope, parent);
   }
-  void leave_thread(fluid::Scope& scope) override { inner_->leave_thread(scope); }
+  void leave_thread(fluid::Scope& scope, fluid::Scope& parent) override {
+    inner_->leave_thread(scope, parent);
+  }
+  bool has_trainer_threads() const override { return inner_->has_trainer_threads(); }
+  bool steps_together() const override { return inner_->steps_together(); }
   void barrier_worker() override { inner_->barrier_worker(); }
   std::vector<double> all_reduce_worker(std::span<const double> values) override {
     return inner_->all_reduce_worker(values);

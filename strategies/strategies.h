@@ -8,7 +8,6 @@
 #include "strategies/jobs/attach.h"
 #include "strategies/local_sgd_strategy.h"
 #include "strategies/local_strategy.h"
-#include "strategies/parameter_server/worker/trainer_threads.h"
 #include "strategies/strategy.h"
 #include "strategies/strategy_factory.h"
 #include "strategies/sync_strategy.h"

@@ -14,6 +14,7 @@
 #include "fluid/executor/profile_impl.h"
 #include "fluid/executor/shards/shard_feeds_impl.h"
 #include "fluid/executor/step_runner_impl.h"
+#include "fluid/executor/training/dataset_runner_impl.h"
 #include "fluid/kernels/device_kernels.h"
 #include "fluid/ops/distributed/names.h"
 #include "fluid/program/default_programs.h"
@@ -327,13 +328,23 @@ struct Executor::State {
     return true;
   }
 
+  // The logical shards of a step that are run here.
+  StepShards shards(CommRuntime* known) const {
+    if (known != nullptr) return known->shards();
+    return {0, options.logical_shards, options.logical_shards};
+  }
+
+  int count_of(const Replication& replicas) const {
+    if (replicas.count > 0) return replicas.count;
+    return place.is_cpu() ? *options.threads : 1;
+  }
+
   // Of replicas, what they change of a step.
   void replicate(Workspace::Step& step, const Replication& replicas) {
     if (step.runtime != nullptr) {
       check_replicas(replicas, step.shards);
     } else {
-      const int usual = place.is_cpu() ? *options.threads : 1;
-      const int count = replicas.count > 0 ? replicas.count : usual;
+      const int count = count_of(replicas);
       step.shards = {0, count, count};
     }
     step.sums = replicas.sums;
@@ -360,8 +371,7 @@ struct Executor::State {
     Workspace::Step step;
     CommRuntime* known = runtime_of(plan.program());
     step.runtime = plan.communicates() ? known : nullptr;
-    step.shards = known != nullptr ? known->shards()
-                                   : StepShards{0, options.logical_shards, options.logical_shards};
+    step.shards = shards(known);
     step.number = steps_run[plan.program().id()]++;
     step.check_nan_inf = *options.check_nan_inf;
     step.profile = profile.get();
@@ -511,6 +521,60 @@ std::vector<Tensor> Executor::run(CompiledProgram& program, const Feed& feed,
 
 std::vector<Tensor> Executor::run(const Feed& feed, const std::vector<Fetch>& fetch) {
   return run(default_main_program(), feed, fetch);
+}
+
+DatasetResult Executor::train_from_dataset(const Program& program, data::DatasetBase& dataset,
+                                           const DatasetRun& run) {
+  CommRuntime* const runtime = state_->runtime_of(program);
+  return run_dataset(
+      {.name = "train_from_dataset",
+       .executor = *this,
+       .program = program,
+       .step = [&](Executor& own,
+                   const Feed& feed) { return own.start(program, feed, run.fetch_list); },
+       .dataset = dataset,
+       .run = run,
+       .runtime = runtime,
+       .parts = state_->shards(runtime).count(),
+       .threads = true});
+}
+
+DatasetResult Executor::train_from_dataset(CompiledProgram& program, data::DatasetBase& dataset,
+                                           const DatasetRun& run) {
+  CompiledProgram::State& compiled = *program.state_;
+  if (!compiled.data_parallel) return train_from_dataset(compiled.program, dataset, run);
+  CommRuntime* const runtime = compiled.of_job() ? &state_->job_runtime(compiled.program) : nullptr;
+  const int parts = runtime != nullptr ? runtime->shards().count()
+                                       : state_->count_of(compiled.replication(state_->place));
+  return run_dataset({.name = "train_from_dataset",
+                      .executor = *this,
+                      .program = compiled.program,
+                      .step =
+                          [&](Executor& own, const Feed& feed) {
+                            return StartedStep(own.run(program, feed, run.fetch_list));
+                          },
+                      .dataset = dataset,
+                      .run = run,
+                      .runtime = runtime,
+                      .parts = parts});
+}
+
+DatasetResult Executor::infer_from_dataset(const Program& program, data::DatasetBase& dataset,
+                                           const DatasetRun& run) {
+  const auto test = [&](Executor& executor, const Program& tested) {
+    return run_dataset(
+        {.name = "infer_from_dataset",
+         .executor = executor,
+         .program = tested,
+         .step = [&](Executor& own,
+                     const Feed& feed) { return own.start(tested, feed, run.fetch_list); },
+         .dataset = dataset,
+         .run = run});
+  };
+  if (is_for_test(program)) return test(*this, program);
+  const Program copy = program.clone(/*for_test=*/true);
+  Executor own = share();
+  return test(own, copy);
 }
 
 void Executor::run_block(const Program& program, int32_t block, Scope& scope,

@@ -75,6 +75,13 @@ class Plan;
 class CompiledProgram;
 class DevicePoint;
 
+// fluid/executor/training/dataset_run.h
+struct DatasetRun;
+struct DatasetResult;
+namespace data {
+class DatasetBase;
+}
+
 // A step that was started (Executor::start). Movable. What it fetched may be dropped unread.
 class StartedStep {
  public:
@@ -132,6 +139,22 @@ class Executor {
   // ProgramError (kPrecondition) for several trainers without a runtime.
   std::vector<Tensor> run(CompiledProgram& program, const Feed& feed = {},
                           const std::vector<Fetch>& fetch = {});
+
+  // Trains on the data set's batches, from its first record to its last: as a loop that calls run()
+  // for each batch, and with its bits, while other threads read ahead. Trainer threads take batches
+  // where the program's job is asynchronous, or where DatasetRun::hogwild says so, `run.thread` or
+  // set_thread() of the data set of them; there, what is computed depends on which thread takes
+  // which batch. Where workers take their steps together, all stop when the first of them has no
+  // batch left. Throws what the data set's batches and run() throw, UsageError for `run` that
+  // cannot be; then no thread is left.
+  DatasetResult train_from_dataset(const Program& program, data::DatasetBase& dataset,
+                                   const DatasetRun& run);
+  DatasetResult train_from_dataset(CompiledProgram& program, data::DatasetBase& dataset,
+                                   const DatasetRun& run);
+  // The same without backward and updates, whatever ops the program has: its parameters stay as
+  // they are. One batch after the other.
+  DatasetResult infer_from_dataset(const Program& program, data::DatasetBase& dataset,
+                                   const DatasetRun& run);
 
   // Runs one block on the given scope, for servers: variables that the scope lacks are made in a
   // workspace of their own. Random numbers are those of `step`, from 0 on; without it the executor

@@ -14,4 +14,18 @@ void CommRuntime::sum_shards(const CommCall& call, std::span<const double* const
                .fix = "leave sync_batch_norm off"});
 }
 
+void CommRuntime::enter_thread(uint32_t, Scope&, const Scope&) {
+  throw_no_trainer_threads("another runtime");
+}
+
+void throw_no_trainer_threads(const char* got) {
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "this program's runtime does not know trainer threads",
+               .where = "run_trainer_threads",
+               .expected = "a trainer program of AsyncStrategy, HalfAsyncStrategy, GeoStrategy or "
+                           "EasgdStrategy",
+               .got = got,
+               .fix = "train with one thread, or with one of these strategies"});
+}
+
 }  // namespace fleet::fluid

@@ -72,6 +72,24 @@ class CommRuntime : public ProgramRuntime, public Keeper {
   // Rows of the batch that the next step computes.
   virtual void fed(int64_t) {}
 
+  // Trainer threads of one process, by number from 0 (fluid/executor/training/trainer_threads.h).
+  // `scope` is the thread's own, `parent` the one whose values it began with. Every thread enters
+  // before any trains. UsageError where the runtime has one training thread.
+  virtual void enter_thread(uint32_t thread, Scope& scope, const Scope& parent);
+  // The thread trains no more; the others do not wait for it. Its values are about to become the
+  // parent's, of which the runtime then knows what it knows of them. One thread at a time calls it.
+  virtual void leave_thread(Scope& /*scope*/, Scope& /*parent*/) {}
+  virtual bool has_trainer_threads() const { return false; }
+  // Whether workers take their steps together, so that one cannot go on while another one waits for
+  // something else.
+  virtual bool steps_together() const { return false; }
+  // Of such workers: how many of the next `most` steps all can take, where this one can take
+  // `mine`. Every worker that still trains calls it, with the same `most`.
+  virtual int common_steps(int mine, int most) {
+    (void)most;
+    return mine;
+  }
+
   // Starts one op. Null when it is finished on return.
   virtual std::unique_ptr<CommToken> run(const CommCall& call) = 0;
 
@@ -121,5 +139,8 @@ class CommRuntime : public ProgramRuntime, public Keeper {
   }
   virtual void start_from(Scope&) {}
 };
+
+// UsageError: a program whose runtime is not one with trainer threads.
+[[noreturn]] void throw_no_trainer_threads(const char* got);
 
 }  // namespace fleet::fluid

@@ -1,21 +1,18 @@
 #include "strategies/runtime/strategy_runtime.h"
 
-#include "base/error.h"
+#include <algorithm>
 
 namespace fleet::strategies {
 
-void throw_no_trainer_threads(const char* got) {
-  throw_error(ErrorCode::kPrecondition,
-              {.what = "this program's runtime does not know trainer threads",
-               .where = "run_trainer_threads",
-               .expected = "a trainer program of AsyncStrategy, HalfAsyncStrategy, GeoStrategy or "
-                           "EasgdStrategy",
-               .got = got,
-               .fix = "train with one thread, or with one of these strategies"});
-}
-
-void StrategyRuntime::enter_thread(uint32_t, fluid::Scope&, const fluid::Scope&) {
-  throw_no_trainer_threads("another runtime");
+// Each gives 1 for a step that it can take, 0 for another, and 1 behind them all.
+int StrategyRuntime::common_steps(int mine, int most) {
+  std::vector<double> can(static_cast<size_t>(most) + 1, 0.0);
+  std::fill_n(can.begin(), std::min(mine, most), 1.0);
+  can.back() = 1.0;
+  const std::vector<double> sums = all_reduce_training(can);
+  int common = 0;
+  while (common < most && sums[static_cast<size_t>(common)] == sums.back()) ++common;
+  return common;
 }
 
 }  // namespace fleet::strategies

@@ -29,13 +29,6 @@ class StrategyRuntime : public fluid::CommRuntime {
   // Workers: tells the others that this one ends the job, and why, in that step of its program.
   virtual void abort_worker(const Status& /*why*/, uint64_t /*step*/) {}
 
-  // Trainer threads of one worker process, by number from 0 (run_trainer_threads). `scope` is the
-  // thread's own, `parent` the one whose values it began with. Every thread enters before any
-  // trains. UsageError where the runtime has one training thread.
-  virtual void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent);
-  // The thread trains no more; the others do not wait for it.
-  virtual void leave_thread(fluid::Scope&) {}
-
   // All workers meet.
   virtual void barrier_worker() = 0;
   // Element by element, the sum over all workers; the same bits for each of them.
@@ -51,6 +44,9 @@ class StrategyRuntime : public fluid::CommRuntime {
   // Whether all workers have taken as many steps whenever they are between two. Where they have
   // not, one asks all to save: each sees soon that the count has grown.
   virtual bool in_step() const { return true; }
+  // By sums of all_reduce_training().
+  bool steps_together() const override { return in_step(); }
+  int common_steps(int mine, int most) override;
   virtual void ask_to_save() {}
   virtual uint64_t saves_asked() const { return 0; }
   // What a worker does that is asked to while it waits for the others, in a call of its program's;
@@ -96,8 +92,5 @@ class StrategyRuntime : public fluid::CommRuntime {
  private:
   std::shared_ptr<fluid::FiniteWatch> watch_;
 };
-
-// UsageError: a program whose runtime is not one with trainer threads.
-[[noreturn]] void throw_no_trainer_threads(const char* got);
 
 }  // namespace fleet::strategies

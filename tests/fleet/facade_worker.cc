@@ -223,7 +223,7 @@ int train(const Flags& flags) {
     }
   };
   if (threads == 1) body(0, exe);
-  if (threads > 1) strategies::run_trainer_threads(exe, program, threads, body);
+  if (threads > 1) fluid::run_trainer_threads(exe, program, threads, body);
   if (left) return 0;
   const auto found = flags.find("--save");
   if (found != flags.end()) fluid::io::save_persistables(exe, found->second);

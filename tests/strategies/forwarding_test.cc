@@ -6,8 +6,8 @@
 
 #include "base/strings.h"
 #include "fluid/executor/executor.h"
+#include "fluid/executor/training/trainer_threads.h"
 #include "fluid/program/program.h"
-#include "strategies/parameter_server/worker/trainer_threads.h"
 #include "transpiler/config.h"
 
 namespace fleet::strategies {
@@ -82,7 +82,9 @@ class Threaded final : public Recording {
   void enter_thread(uint32_t thread, fluid::Scope&, const fluid::Scope&) override {
     entered = thread;
   }
-  void leave_thread(fluid::Scope&) override { calls.emplace_back("leave_thread"); }
+  void leave_thread(fluid::Scope&, fluid::Scope&) override { calls.emplace_back("leave_thread"); }
+  bool has_trainer_threads() const override { return true; }
+  bool steps_together() const override { return true; }
   uint32_t entered = 0;
 };
 
@@ -102,7 +104,7 @@ TEST(Forwarding, HandsEveryCallOfARuntimeOn) {
   outer.end_step(inner->program, 8);
   outer.spread_persistables(scope);
   outer.enter_thread(4, scope, scope);
-  outer.leave_thread(scope);
+  outer.leave_thread(scope, scope);
   outer.stop_worker();
   EXPECT_EQ(inner->calls,
             (std::vector<std::string>{"init_worker", "barrier_worker", "run", "spread_persistables",
@@ -111,6 +113,8 @@ TEST(Forwarding, HandsEveryCallOfARuntimeOn) {
   EXPECT_EQ(inner->ended, 8U);
   EXPECT_EQ(inner->fed_rows, 5);
   EXPECT_EQ(inner->entered, 4U);
+  EXPECT_TRUE(outer.has_trainer_threads());
+  EXPECT_TRUE(outer.steps_together());
   EXPECT_EQ(outer.all_reduce_worker(std::vector{1.5}), std::vector{3.0});
   EXPECT_STREQ(outer.refusal(), "not now");
   EXPECT_EQ(outer.shards().total, 3);
@@ -151,6 +155,32 @@ TEST(Forwarding, HandsCheckpointsOn) {
   EXPECT_EQ(outer.saves_asked(), 6U);
 }
 
+// Of workers that can take so many of the next steps.
+class Summing final : public Recording {
+ public:
+  explicit Summing(std::vector<int> others) : others_(std::move(others)) {}
+  std::vector<double> all_reduce_training(std::span<const double> values) override {
+    std::vector<double> sums(values.begin(), values.end());
+    for (const int can : others_) {
+      for (int i = 0; i < can; ++i) sums[static_cast<size_t>(i)] += 1;
+      sums.back() += 1;
+    }
+    return sums;
+  }
+
+ private:
+  std::vector<int> others_;
+};
+
+TEST(CommonSteps, AreThoseThatEveryWorkerCanTake) {
+  EXPECT_EQ(Summing({}).common_steps(3, 8), 3);
+  EXPECT_EQ(Summing({}).common_steps(9, 8), 8);
+  EXPECT_EQ(Summing({8, 5}).common_steps(7, 8), 5);
+  EXPECT_EQ(Summing({8, 8}).common_steps(8, 8), 8);
+  EXPECT_EQ(Summing({4, 0}).common_steps(8, 8), 0);
+  EXPECT_EQ(Summing({4, 2}).common_steps(0, 8), 0);
+}
+
 TEST(Forwarding, RefusesThreadsOfARuntimeWithout) {
   ForwardingRuntime outer(std::make_shared<Recording>());
   fluid::Scope scope;
@@ -161,7 +191,7 @@ TEST(TrainerThreads, AreRefusedWhereCheckpointsAreMade) {
   Threaded runtime;
   fluid::Executor executor;
   const auto train = [&] {
-    run_trainer_threads(
+    fluid::run_trainer_threads(
         executor, runtime.program, 2, [](uint32_t, fluid::Executor&) {}, &runtime);
   };
   train();

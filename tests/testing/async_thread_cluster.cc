@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "fluid/executor/training/trainer_threads.h"
 #include "strategies/parameter_server/server/server_runtime.h"
 #include "transpiler/distribute_transpiler.h"
 
@@ -171,9 +172,10 @@ class AsyncThreadCluster {
     if (job_.before_steps) job_.before_steps(*runtime, executor);
     runtime->barrier_worker();
     const auto threads = static_cast<int>(job_.options.trainer_threads);
-    const auto body = [&](int thread, fluid::Executor& own) {
+    const auto body = [&](int thread, fluid::Executor& own, int round) {
       const int steps = at < job_.uneven_steps.size() ? job_.uneven_steps[at] : task_.steps;
-      for (int step = 0; step < steps; ++step) {
+      const int end = steps * (round + 1) / job_.rounds;
+      for (int step = steps * round / job_.rounds; step < end; ++step) {
         const int part = index * threads + thread;
         const auto turn = static_cast<size_t>(step + thread) % mains.size();
         const auto fetched = own.run(
@@ -184,12 +186,15 @@ class AsyncThreadCluster {
       }
       if (thread == 0 && job_.after_steps) job_.after_steps(index, *runtime, own);
     };
-    if (threads == 1) {
-      body(0, executor);
+    if (threads == 1 && job_.rounds == 1) {
+      body(0, executor, 0);
     } else {
-      strategies::run_trainer_threads(
-          executor, mains.front(), job_.options.trainer_threads,
-          [&](uint32_t thread, fluid::Executor& own) { body(static_cast<int>(thread), own); });
+      for (int round = 0; round < job_.rounds; ++round) {
+        fluid::run_trainer_threads(executor, mains.front(), job_.options.trainer_threads,
+                                   [&](uint32_t thread, fluid::Executor& own) {
+                                     body(static_cast<int>(thread), own, round);
+                                   });
+      }
     }
     fluid::Scope gathered;
     bool first = false;

@@ -9,7 +9,6 @@
 
 #include "strategies/parameter_server/async_options.h"
 #include "strategies/parameter_server/protocol/async_server.h"
-#include "strategies/parameter_server/worker/trainer_threads.h"
 #include "strategies/parameter_server/worker/worker_runtime.h"
 #include "tests/testing/thread_cluster.h"
 
@@ -26,6 +25,9 @@ struct AsyncThreadJob {
   // Workers reach servers through proxies with these faults, each with a seed of its own.
   std::optional<ProxyFaults> faults;
   std::vector<int> uneven_steps;  // by worker, where they differ from the task's
+  // Times that trainer threads begin, and go on from where those before them ended; more than one
+  // has a worker's only thread be a trainer thread, too.
+  int rounds = 1;
   strategies::OnNonfinite on_nonfinite = strategies::OnNonfinite::kStop;
   // What servers have after each step of the only worker's only thread is kept.
   bool keep_steps = false;

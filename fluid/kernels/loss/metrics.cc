@@ -50,4 +50,19 @@ Accuracy accuracy_of(PrepareContext& context) {
           .total = context.set_output("Total", Shape{1}, DType::kInt32)};
 }
 
+// From the highest threshold on.
+double roc_area(std::span<const int64_t> positives, std::span<const int64_t> negatives) {
+  double area = 0;
+  double p = 0;
+  double n = 0;
+  for (size_t i = positives.size(); i-- > 0;) {
+    const double p_before = p;
+    const double n_before = n;
+    p += static_cast<double>(positives[i]);
+    n += static_cast<double>(negatives[i]);
+    area += (n - n_before) * (p + p_before) / 2;
+  }
+  return p > 0 && n > 0 ? area / p / n : 0;
+}
+
 }  // namespace fleet::fluid

@@ -2,6 +2,8 @@
 // those that nobody wants. Each throws ProgramError that names the slot.
 #pragma once
 
+#include <span>
+
 #include "fluid/kernels/kernel.h"
 
 namespace fleet::fluid {
@@ -29,5 +31,9 @@ struct Accuracy {
   int total = -1;
 };
 Accuracy accuracy_of(PrepareContext& context);
+
+// The area under the curve of true over false positives: as many positive and negative examples
+// have predictions in each bucket, from the lowest on. 0 where one kind is missing.
+double roc_area(std::span<const int64_t> positives, std::span<const int64_t> negatives);
 
 }  // namespace fleet::fluid

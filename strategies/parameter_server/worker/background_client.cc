@@ -279,8 +279,8 @@ void BackgroundClient::end_threads() {
   if (loops_.node.end_threads) loops_.node.end_threads();
 }
 
-bool BackgroundClient::enter_thread(uint32_t thread, fluid::Scope&, const fluid::Scope&) {
-  if (thread < options_.trainer_threads) return true;
+void BackgroundClient::enter_thread(uint32_t thread, fluid::Scope&, const fluid::Scope&) {
+  if (thread < options_.trainer_threads) return;
   throw_error(ErrorCode::kInvalidArgument,
               {.what = "there are more trainer threads than the job was configured for",
                .where = "trainer_threads",

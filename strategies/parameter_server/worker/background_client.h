@@ -49,7 +49,8 @@ class BackgroundClient : public Exchange {
                                  std::vector<double> values) override;
   uint64_t steps() const override { return steps_.load(std::memory_order_relaxed); }
   // UsageError for more threads than the job was told of.
-  bool enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
+  void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
+  bool has_trainer_threads() const override { return true; }
   void begin_step() override;
   void end_step() override {}
   // On the loop's thread.

@@ -56,7 +56,7 @@ BackgroundExchange::BackgroundExchange(const ParameterServerConfig& config,
 
 // ---- threads
 
-bool BackgroundExchange::enter_thread(uint32_t thread, fluid::Scope& scope,
+void BackgroundExchange::enter_thread(uint32_t thread, fluid::Scope& scope,
                                       const fluid::Scope& parent) {
   BackgroundClient::enter_thread(thread, scope, parent);
   {
@@ -65,10 +65,9 @@ bool BackgroundExchange::enter_thread(uint32_t thread, fluid::Scope& scope,
   }
   const std::lock_guard lock(meeting_mutex_);
   ++training_;
-  return true;
 }
 
-void BackgroundExchange::leave_thread(fluid::Scope& scope) {
+void BackgroundExchange::leave_thread(fluid::Scope& scope, fluid::Scope& /*parent*/) {
   {
     const std::lock_guard lock(threads_mutex_);
     threads_.erase(&scope);

@@ -19,8 +19,8 @@ class BackgroundExchange final : public BackgroundClient {
   BackgroundExchange(const ParameterServerConfig& config, const AsyncOptions& options,
                      WorkerLoops loops, Logger logger);
 
-  bool enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
-  void leave_thread(fluid::Scope& scope) override;
+  void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
+  void leave_thread(fluid::Scope& scope, fluid::Scope& parent) override;
 
   void prepare(const fluid::Block& block, BoundBlock& bound) override;
   void end_step() override;

@@ -28,11 +28,10 @@ void DifferenceExchange::stop() {
   local_.check_lost();
 }
 
-bool DifferenceExchange::enter_thread(uint32_t thread, fluid::Scope& scope,
+void DifferenceExchange::enter_thread(uint32_t thread, fluid::Scope& scope,
                                       const fluid::Scope& parent) {
   BackgroundClient::enter_thread(thread, scope, parent);
   local_.begin_from(scope, parent);
-  return true;
 }
 
 // GEO's workers go on from what is saved, as those of a job do that begins with it.

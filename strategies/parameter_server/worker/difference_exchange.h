@@ -17,8 +17,10 @@ class DifferenceExchange final : public BackgroundClient {
   // (kPrecondition), behind the leave, when steps are lost.
   void stop() override;
 
-  bool enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
-  void leave_thread(fluid::Scope& scope) override { local_.leave(scope); }
+  void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
+  void leave_thread(fluid::Scope& scope, fluid::Scope& parent) override {
+    local_.leave_to(scope, parent);
+  }
 
   bool sends_gradients() const override { return false; }
   void prepare(const fluid::Block& block, BoundBlock& bound) override;

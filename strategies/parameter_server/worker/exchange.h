@@ -53,9 +53,10 @@ class Exchange {
   virtual uint64_t steps() const = 0;
 
   virtual fluid::StepShards shards() const { return {}; }
-  // As StrategyRuntime's; false where there is one training thread.
-  virtual bool enter_thread(uint32_t, fluid::Scope&, const fluid::Scope&) { return false; }
-  virtual void leave_thread(fluid::Scope&) {}
+  // As CommRuntime's; only where there are trainer threads.
+  virtual bool has_trainer_threads() const { return false; }
+  virtual void enter_thread(uint32_t, fluid::Scope&, const fluid::Scope&) {}
+  virtual void leave_thread(fluid::Scope& /*scope*/, fluid::Scope& /*parent*/) {}
 
   // Whether a send op carries gradients.
   virtual bool sends_gradients() const { return true; }

@@ -232,6 +232,16 @@ void LocalTraining::leave(fluid::Scope& scope) {
   scopes_.erase(&scope);
 }
 
+void LocalTraining::leave_to(fluid::Scope& scope, fluid::Scope& heir) {
+  exchange_now(scope);
+  take_values(scope);
+  const std::lock_guard lock(mutex_);
+  const auto left = scopes_.find(&scope);
+  const auto goes_on = scopes_.find(&heir);
+  if (goes_on != scopes_.end()) goes_on->second.old = std::move(left->second.old);
+  scopes_.erase(left);
+}
+
 void LocalTraining::leave_all() {
   while (true) {
     fluid::Scope* scope = nullptr;

@@ -39,9 +39,8 @@ void WorkerRuntime::stop_worker() {
 }
 
 void WorkerRuntime::enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) {
-  if (!exchange_->enter_thread(thread, scope, parent)) {
-    StrategyRuntime::enter_thread(thread, scope, parent);
-  }
+  if (!exchange_->has_trainer_threads()) StrategyRuntime::enter_thread(thread, scope, parent);
+  exchange_->enter_thread(thread, scope, parent);
 }
 
 // ---- ops

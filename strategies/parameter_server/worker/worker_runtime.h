@@ -16,7 +16,7 @@
 namespace fleet::strategies {
 
 // Used by one thread, the one that trains; in modes with trainer threads by all of them, each with
-// an executor and a scope of its own (trainer_threads.h).
+// an executor and a scope of its own (fluid/executor/training/trainer_threads.h).
 class WorkerRuntime final : public StrategyRuntime {
  public:
   // `options` tell the mode. `origin` is the program before it was transpiled:
@@ -46,7 +46,10 @@ class WorkerRuntime final : public StrategyRuntime {
   void stop_worker() override;
   void abort_worker(const Status& why, uint64_t step) override { exchange_->abort(why, step); }
   void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
-  void leave_thread(fluid::Scope& scope) override { exchange_->leave_thread(scope); }
+  void leave_thread(fluid::Scope& scope, fluid::Scope& parent) override {
+    exchange_->leave_thread(scope, parent);
+  }
+  bool has_trainer_threads() const override { return exchange_->has_trainer_threads(); }
   void barrier_worker() override {
     exchange_->barrier(transport::Group::kWorkers, "barrier_worker");
   }

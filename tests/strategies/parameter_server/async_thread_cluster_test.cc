@@ -157,11 +157,15 @@ TEST(AsyncThreadCluster, OneWorkerThatReceivesInStepHasTheBitsOfOneMachine) {
     const Net net(rule);
     const TrainingTask task = net.task(12);
     const LocalOutcome local = train_locally(task, 1);
-    const AsyncThreadOutcome outcome = expect_no_errors(task, alone());
-    ASSERT_EQ(outcome.losses.size(), 1U);
-    EXPECT_EQ(outcome.losses[0], local.losses);
-    expect_same_bits(local.parameters, outcome.parameters[0]);
-    expect_same_bits(local.parameters, outcome.persistables);
+    for (const int rounds : {1, 3}) {
+      AsyncThreadJob job = alone();
+      job.rounds = rounds;
+      const AsyncThreadOutcome outcome = expect_no_errors(task, job);
+      ASSERT_EQ(outcome.losses.size(), 1U);
+      EXPECT_EQ(outcome.losses[0], local.losses);
+      expect_same_bits(local.parameters, outcome.parameters[0]);
+      expect_same_bits(local.parameters, outcome.persistables);
+    }
   }
 }
 
@@ -196,14 +200,17 @@ TEST(AsyncThreadCluster, GeoOfOneWorkerIsLocalTraining) {
   AsyncThreadJob job = alone();
   job.options.mode = ServerMode::kGeo;
   job.options.geo_update_frequency = 4;
-  for (const bool in_background : {false, true}) {
-    job.options.independent_recv = in_background;
-    const AsyncThreadOutcome outcome = expect_no_errors(task, job);
-    ASSERT_EQ(outcome.losses[0].size(), local.losses.size());
-    for (size_t i = 0; i < local.losses.size(); ++i) {
-      EXPECT_NEAR(outcome.losses[0][i], local.losses[i], 1e-5) << i;
+  for (const int rounds : {1, 3}) {
+    for (const bool in_background : {false, true}) {
+      job.rounds = rounds;
+      job.options.independent_recv = in_background;
+      const AsyncThreadOutcome outcome = expect_no_errors(task, job);
+      ASSERT_EQ(outcome.losses[0].size(), local.losses.size());
+      for (size_t i = 0; i < local.losses.size(); ++i) {
+        EXPECT_NEAR(outcome.losses[0][i], local.losses[i], 1e-5) << i;
+      }
+      EXPECT_LT(largest_difference(local.parameters, outcome.parameters[0]), 1e-5F);
     }
-    EXPECT_LT(largest_difference(local.parameters, outcome.parameters[0]), 1e-5F);
   }
 }
 
@@ -219,6 +226,8 @@ TEST(AsyncThreadCluster, EveryModeLearns) {
       job.options.trainer_threads = threads;
       job.options.geo_update_frequency = job.options.easgd_tau = 4;
       job.lanes = threads;
+      expect_learns(task, job);
+      job.rounds = 3;
       expect_learns(task, job);
       job.options.independent_recv = false;
       if (mode == ServerMode::kGeo) expect_learns(task, job);

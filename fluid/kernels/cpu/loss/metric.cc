@@ -101,31 +101,16 @@ struct AucStates {
   }
 };
 
-// The area under the curve of true positives over false positives, from the highest threshold on.
-double roc_area(const int64_t* positives, const int64_t* negatives, int64_t buckets) {
-  double area = 0;
-  double p = 0;
-  double n = 0;
-  for (int64_t i = buckets - 1; i >= 0; --i) {
-    const double p_before = p;
-    const double n_before = n;
-    p += static_cast<double>(positives[i]);
-    n += static_cast<double>(negatives[i]);
-    area += (n - n_before) * (p + p_before) / 2;
-  }
-  return p > 0 && n > 0 ? area / p / n : 0;
-}
-
 // The area under precision over recall; precision begins with that of the highest predictions.
-double precision_area(const int64_t* positives, const int64_t* negatives, int64_t buckets) {
+double precision_area(std::span<const int64_t> positives, std::span<const int64_t> negatives) {
   double all = 0;
-  for (int64_t i = 0; i < buckets; ++i) all += static_cast<double>(positives[i]);
+  for (const int64_t count : positives) all += static_cast<double>(count);
   if (all == 0) return 0;
   double area = 0;
   double p = 0;
   double n = 0;
   double before = -1;
-  for (int64_t i = buckets - 1; i >= 0; --i) {
+  for (size_t i = positives.size(); i-- > 0;) {
     const auto more = static_cast<double>(positives[i]);
     p += more;
     n += static_cast<double>(negatives[i]);
@@ -200,9 +185,10 @@ std::unique_ptr<Prepared> prepare_auc(PrepareContext& context) {
       count_batch(c.in<double>(predictions), wanted, rows, width, states.buckets, positives + at,
                   negatives + at);
     }
-    const int64_t* positive_sums = states.sums_with(positives, at);
-    const int64_t* negative_sums = states.sums_with(negatives, at);
-    if (area >= 0) *c.out<double>(area) = area_of(positive_sums, negative_sums, states.buckets);
+    const auto buckets = static_cast<size_t>(states.buckets);
+    const std::span positive_sums(states.sums_with(positives, at), buckets);
+    const std::span negative_sums(states.sums_with(negatives, at), buckets);
+    if (area >= 0) *c.out<double>(area) = area_of(positive_sums, negative_sums);
   });
 }
 
