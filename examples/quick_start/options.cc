@@ -18,10 +18,35 @@ const std::vector<std::string> kStrategies = {"default",    "sync",     "async",
                                               "ssp",        "dc_asgd",  "geo",   "easgd",
                                               "all_reduce", "local_sgd"};
 
+void add_click_flags(Options& options, po::options_description& all) {
+  auto add = all.add_options();
+  add("epochs", po::value(&options.epochs)->default_value(options.epochs),
+      "times that the files are read; 0 only tests, what --init_from gives for instance");
+  add("threads", po::value(&options.threads)->default_value(options.threads),
+      "threads that read; with asynchronous strategies as many train, and CPU_NUM says so too");
+  add("hogwild", po::bool_switch(&options.hogwild),
+      "alone: that many threads train on one set of parameters without a lock");
+  add("table_rows", po::value(&options.table_rows)->default_value(options.table_rows),
+      "rows of the table of embeddings, to which ids are hashed");
+  add("table", po::value(&options.table)->default_value(options.table),
+      "where servers have the table: sliced, or distributed, which spreads its rows in turns");
+  add("shuffle_dir", po::value(&options.shuffle_dir),
+      "spread the records at random over the workers, which give each other records in this "
+      "folder");
+  add("hidden", po::value(&options.hidden)->default_value(options.hidden),
+      "widths of the hidden layers");
+  add("print_period", po::value(&options.print_period)->default_value(options.print_period),
+      "batches from one line of progress to the next");
+}
+
 po::options_description flags(Options& options) {
   po::options_description all("Options");
   auto add = all.add_options();
-  add("steps", po::value(&options.steps)->default_value(options.steps), "steps to train");
+  if (options.input == Input::kClicks) {
+    add_click_flags(options, all);
+  } else {
+    add("steps", po::value(&options.steps)->default_value(options.steps), "steps to train");
+  }
   add("batch_size", po::value(&options.batch_size)->default_value(options.batch_size),
       "rows of a whole step, over all workers");
   add("shards", po::value(&options.shards)->default_value(options.shards),
@@ -84,6 +109,11 @@ void check(const Options& options, const po::variables_map& given) {
                         .fix = "see --help"});
   };
   require(options.steps > 0, "steps", "a number above 0", options.steps);
+  require(options.epochs >= 0, "epochs", "0 or more", options.epochs);
+  require(options.threads > 0, "threads", "a number above 0", options.threads);
+  require(options.print_period > 0, "print_period", "a number above 0", options.print_period);
+  require(options.input != Input::kClicks || options.table_rows > 0, "table_rows",
+          "a number above 0", options.table_rows);
   require(options.batch_size > 0, "batch_size", "a number above 0", options.batch_size);
   require(options.shards >= 0, "shards", "0 or more", options.shards);
   require(options.checkpoint_every > 0, "checkpoint_every", "a number above 0",
@@ -94,6 +124,8 @@ void check(const Options& options, const po::variables_map& given) {
   require(std::find(kStrategies.begin(), kStrategies.end(), options.strategy) != kStrategies.end(),
           "strategy", ("one of " + fleet::join(kStrategies, ", ")).c_str(),
           options.strategy + fleet::did_you_mean(options.strategy, kStrategies));
+  require(options.table == "sliced" || options.table == "distributed", "table",
+          "sliced or distributed", options.table);
   require(options.amp == "off" || options.amp == "float16" || options.amp == "bfloat16", "amp",
           "off, float16 or bfloat16", options.amp);
   require(!options.sparse || !options.model_dir.empty(), "model_dir",

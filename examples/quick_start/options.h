@@ -12,6 +12,7 @@ enum class Input {
   kDigits,  // --data_dir, or --synthetic rows
   kFiles,   // --data_dir
   kMadeUp,  // rows of its own
+  kClicks,  // --data_dir with files of records, read over and over instead of for so many steps
 };
 
 struct Options {
@@ -34,6 +35,15 @@ struct Options {
   std::string strategy = "default";
   bool sparse = false;      // gradients of the embedding are of rows
   std::string amp = "off";  // or "float16", "bfloat16": mixed precision
+  // Of clicks:
+  int epochs = 1;                // times that the files are read
+  int threads = 1;               // that read; with asynchronous strategies as many train
+  bool hogwild = false;          // alone, as many train on one set of parameters
+  int64_t table_rows = 0;        // ids are hashed to as many
+  std::string table = "sliced";  // or "distributed": its rows are spread over the servers
+  std::string shuffle_dir;       // workers give each other records here
+  std::string hidden = {};       // widths of the hidden layers, "400,400,400"
+  int print_period = 100;        // batches from one line of progress to the next
   // Not flags:
   Input input = Input::kDigits;
   bool has_embedding = false;  // and so --sparse

@@ -14,6 +14,10 @@
 #include "fluid/data/formats/parsers/libsvm.h"
 #include "fluid/data/formats/record_cache.h"
 #include "fluid/data/formats/record_reader.h"
+#include "fluid/executor/training/dataset_run.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
 #include "tests/docs/page_blocks.h"
 
 namespace {
@@ -38,6 +42,37 @@ class DataPage : public ::testing::Test {
  private:
   std::filesystem::path folder_;
 };
+
+TEST_F(DataPage, TrainsOnADataSet) {
+  for (const char* name : {"train-1.txt", "train-2.txt", "test.txt"}) {
+    std::ofstream file(name);
+    for (int i = 0; i < 320; ++i) file << "2 " << 0.01 * i << " 1 1 " << 0.02 * i << "\n";
+  }
+  namespace fluid = fleet::fluid;
+  const auto x = fluid::layers::data("x", {2});
+  const auto y = fluid::layers::data("y", {1});
+  const auto loss =
+      fluid::layers::mean(fluid::layers::square_error_cost(fluid::layers::fc(x, 1), y));
+  const fluid::Program test = fluid::default_main_program().clone(true);
+  fluid::optimizer::Adam({.learning_rate = 0.1}).minimize(loss);
+  fluid::Executor exe;
+  exe.run(fluid::default_startup_program());
+  ::testing::internal::CaptureStderr();
+  // [
+  auto dataset = data::DatasetFactory().create_dataset("QueueDataset");
+  dataset->set_filelist({"train-*.txt"});
+  dataset->set_use_var(fluid::use_vars({x, y}));
+  dataset->set_batch_size(32);
+  dataset->set_thread(2);
+  exe.train_from_dataset(fluid::default_main_program(), *dataset,
+                         {.fetch_list = {loss}, .fetch_info = {"loss"}, .print_period = 10});
+  dataset->set_filelist({"test.txt"});
+  auto tested = exe.infer_from_dataset(test, *dataset, {.fetch_list = {loss}});
+  // ]
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("loss="));
+  EXPECT_EQ(tested.samples, 320U);
+  EXPECT_LT(tested.fetched[0].item<float>(), 10);
+}
 
 TEST_F(DataPage, ReadsFiles) {
   std::ofstream("day-1.txt") << "1 5 2 0.5 1\n2 6 7 2 0.25 2\n";
@@ -79,7 +114,7 @@ TEST_F(DataPage, CachesRecords) {
 TEST(DataPageText, ShowsWhatIsRunHere) {
   const auto run = fleet::testing::blocks_that_run("tests/docs/data_page_test.cc");
   EXPECT_EQ(fleet::testing::blocks_shown("docs/data.md"), run);
-  EXPECT_EQ(run.size(), 2U);
+  EXPECT_EQ(run.size(), 3U);
 }
 
 }  // namespace
