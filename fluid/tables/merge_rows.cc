@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 #include <immintrin.h>
+#include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -13,11 +15,14 @@
 namespace fleet::fluid::tables {
 namespace {
 
-// Entries are first divided by the highest bits of their ids' range into parts that fit the
-// second-level cache, and sorted there by the bits that differ, a digit at a time.
+// Entries are divided by the highest bits of their ids' range into parts that fit the second-level
+// cache, and sorted there by the highest digit of the bits that are left; entries of one digit that
+// have several ids are sorted by comparison. Where each contributor's ids ascend, a part is read
+// straight from them.
 constexpr size_t kPartEntries = 2048;  // on average
 constexpr int kMostPartBits = 12;
 constexpr int kDigitBits = 11;
+constexpr int64_t kFew = 32;       // entries that are sorted by insertion
 constexpr size_t kRowsAhead = 20;  // rows that are on their way to the cache
 
 // An entry is a row: its id, less the least one, its contributor, and its place there. In 64 bits
@@ -32,6 +37,7 @@ struct Wide {
 };
 
 struct Form {
+  bool ascending = true;  // ids of each contributor
   uint64_t least = 0;
   int key_bits = 0;
   int contributor_bits = 0;
@@ -63,14 +69,17 @@ Form form_of(std::span<const ContributedRows> contributors) {
   uint64_t least = ~uint64_t{0};
   uint64_t most = 0;
   size_t rows = 1;
+  Form form;
   for (const ContributedRows& one : contributors) {
-    for (const uint64_t key : one.keys) {
-      least = std::min(least, key);
-      most = std::max(most, key);
-    }
+    if (one.keys.empty()) continue;
+    const bool ascending = std::is_sorted(one.keys.begin(), one.keys.end());
+    const auto [low, high] = ascending ? std::pair(one.keys.begin(), one.keys.end() - 1)
+                                       : std::minmax_element(one.keys.begin(), one.keys.end());
+    least = std::min(least, *low);
+    most = std::max(most, *high);
+    form.ascending = form.ascending && ascending;
     rows = std::max(rows, one.keys.size());
   }
-  Form form;
   form.least = std::min(least, most);
   form.key_bits = std::bit_width(most - form.least);
   form.contributor_bits = std::bit_width(contributors.size() - 1);
@@ -183,93 +192,195 @@ class Merge {
   }
 
   void run(MergedRows& out, const Tiles& tiles) {
-    divide();
-    const auto parts = static_cast<int64_t>(begins_.size()) - 1;
-    std::vector<size_t> uniques(static_cast<size_t>(parts) + 1, 0);
-    tiles.run(parts, [&](int64_t p) {
-      uniques[static_cast<size_t>(p) + 1] = sort_part(static_cast<size_t>(p));
-    });
-    for (size_t p = 0; p < static_cast<size_t>(parts); ++p) uniques[p + 1] += uniques[p];
-    out.keys.resize(uniques.back());
-    const size_t bytes = uniques.back() * width_ * sizeof(float);
+    plan();
+    if (form_.ascending) {
+      order_ascending(tiles);
+    } else {
+      divide();
+      tiles.run(parts(), [&](int64_t i) {
+        const auto p = static_cast<size_t>(i);
+        uniques_[p + 1] = sort_part(entries(divided_) + begins_[p], begins_[p + 1] - begins_[p],
+                                    entries(sorted_) + begins_[p]);
+      });
+    }
+    for (size_t p = 1; p < uniques_.size(); ++p) uniques_[p] += uniques_[p - 1];
+    out.keys.resize(uniques_.back());
+    const size_t bytes = uniques_.back() * width_ * sizeof(float);
     if (out.memory.size() < bytes) out.memory = Buffer(bytes + bytes / 8);
     auto* const values = reinterpret_cast<float*>(out.memory.data());
-    tiles.run(parts, [&](int64_t i) {
+    tiles.run(parts(), [&](int64_t i) {
       const auto p = static_cast<size_t>(i);
-      sum_part(p, out.keys.data() + uniques[p], values + uniques[p] * width_);
+      sum_part(p, out.keys.data() + uniques_[p], values + uniques_[p] * width_);
     });
   }
 
  private:
-  void divide() {
+  static constexpr size_t kDigits = size_t{1} << kDigitBits;
+
+  void plan() {
     int bits = total_ <= kPartEntries ? 0 : std::bit_width(total_ / kPartEntries);
     bits = std::min({bits, kMostPartBits, form_.key_bits});
     shift_ = form_.key_bits - bits;
-    const auto part_of = [&](uint64_t key) {
-      return shift_ == 64 ? size_t{0} : static_cast<size_t>((key - form_.least) >> shift_);
-    };
     begins_.assign((size_t{1} << bits) + 1, 0);
+    uniques_.assign(begins_.size(), 0);
+    if (form_.ascending) first_rows_.resize((begins_.size() - 1) * contributors_.size());
+    sorted_ = Buffer(total_ * sizeof(Entry));
+  }
+  int64_t parts() const { return static_cast<int64_t>(begins_.size()) - 1; }
+  size_t part_of(uint64_t key) const {
+    return shift_ == 64 ? 0 : static_cast<size_t>((key - form_.least) >> shift_);
+  }
+  Entry make(const std::span<const uint64_t>& keys, size_t contributor, size_t row) const {
+    Entry entry;
+    form_.make(keys[row] - form_.least, static_cast<uint32_t>(contributor),
+               static_cast<uint32_t>(row), entry);
+    return entry;
+  }
+
+  void divide() {
     for (const ContributedRows& one : contributors_) {
       for (const uint64_t key : one.keys) ++begins_[part_of(key) + 1];
     }
     for (size_t p = 1; p < begins_.size(); ++p) begins_[p] += begins_[p - 1];
     std::vector<size_t> next(begins_.begin(), begins_.end() - 1);
-    entries_ = Buffer(total_ * sizeof(Entry));
-    spare_ = Buffer(total_ * sizeof(Entry));
-    Entry* const to = entries(entries_);
+    divided_ = Buffer(total_ * sizeof(Entry));
+    Entry* const to = entries(divided_);
     for (size_t c = 0; c < contributors_.size(); ++c) {
       const std::span<const uint64_t> keys = contributors_[c].keys;
-      for (size_t i = 0; i < keys.size(); ++i) {
-        form_.make(keys[i] - form_.least, static_cast<uint32_t>(c), static_cast<uint32_t>(i),
-                   to[next[part_of(keys[i])]++]);
+      for (size_t i = 0; i < keys.size(); ++i) to[next[part_of(keys[i])]++] = make(keys, c, i);
+    }
+  }
+
+  void order_ascending(const Tiles& tiles) {
+    constexpr int64_t kMostTiles = 32;
+    const int64_t at_once = tiles.parallel() ? (parts() + kMostTiles - 1) / kMostTiles : parts();
+    begins_.back() = total_;
+    tiles.ranges(parts(), at_once, [&](int64_t first, int64_t end) {
+      std::vector<size_t> next = rows_before(static_cast<size_t>(first));
+      size_t at = std::accumulate(next.begin(), next.end(), size_t{0});
+      std::vector<Entry> part;
+      for (auto p = static_cast<size_t>(first); p < static_cast<size_t>(end); ++p) {
+        read_part(p, next, part);
+        begins_[p] = at;
+        uniques_[p + 1] = sort_part(part.data(), part.size(), entries(sorted_) + at);
+        at += part.size();
       }
+    });
+  }
+
+  // By contributor, of parts before `part`.
+  std::vector<size_t> rows_before(size_t part) const {
+    std::vector<size_t> rows(contributors_.size(), 0);
+    for (size_t c = 0; c < rows.size() && part > 0; ++c) {
+      const std::span<const uint64_t> keys = contributors_[c].keys;
+      const uint64_t bound = form_.least + (uint64_t{part} << shift_);
+      rows[c] =
+          static_cast<size_t>(std::lower_bound(keys.begin(), keys.end(), bound) - keys.begin());
+    }
+    return rows;
+  }
+
+  // From rows next[c] of each contributor on, which it advances.
+  void read_part(size_t p, std::vector<size_t>& next, std::vector<Entry>& part) {
+    part.clear();
+    const bool last = p + 2 == begins_.size();
+    for (size_t c = 0; c < contributors_.size(); ++c) {
+      const std::span<const uint64_t> keys = contributors_[c].keys;
+      const size_t first = next[c];
+      first_rows_[p * contributors_.size() + c] = static_cast<uint32_t>(first);
+      size_t end = first;
+      if (last) {
+        end = keys.size();
+      } else {
+        while (end < keys.size() && part_of(keys[end]) == p) ++end;
+      }
+      const size_t at = part.size();
+      part.resize(at + end - first);
+      for (size_t i = first; i < end; ++i) part[at + i - first] = make(keys, c, i);
+      next[c] = end;
     }
   }
 
   // Stable, so that contributors of an id stay in their order. Returns how many ids there are.
-  size_t sort_part(size_t p) {
-    Entry* from = entries(entries_) + begins_[p];
-    Entry* to = entries(spare_) + begins_[p];
-    const size_t n = begins_[p + 1] - begins_[p];
-    if (n == 0) return 0;
-    uint64_t differ = 0;
-    const uint64_t first = form_.key(from[0]);
-    for (size_t i = 1; i < n; ++i) differ |= form_.key(from[i]) ^ first;
-    int sorted = 0;  // passes
-    for (int low = 0; low < 64; low += kDigitBits) {
-      const uint64_t mask = (uint64_t{1} << kDigitBits) - 1;
-      if ((differ >> low & mask) == 0) continue;
-      sort_digit(from, to, n, low);
-      std::swap(from, to);
-      ++sorted;
+  size_t sort_part(const Entry* from, size_t n, Entry* to) const {
+    const int bits = std::min(kDigitBits, shift_);
+    const int low = shift_ - bits;
+    const size_t digits = size_t{1} << bits;
+    const auto digit = [&](const Entry& entry) {
+      return static_cast<size_t>(form_.key(entry) >> low & (digits - 1));
+    };
+    std::array<uint32_t, kDigits> next;
+    std::fill_n(next.begin(), digits, 0);
+    for (size_t i = 0; i < n; ++i) ++next[digit(from[i])];
+    size_t filled = 0;
+    uint32_t before = 0;
+    for (size_t d = 0; d < digits; ++d) {
+      filled += next[d] != 0 ? 1 : 0;
+      before += std::exchange(next[d], before);
     }
-    if (sorted % 2 == 1) std::memcpy(to, from, n * sizeof(Entry));
-    size_t ids = 1;
-    for (size_t i = 1; i < n; ++i) ids += form_.key(from[i]) != form_.key(from[i - 1]) ? 1 : 0;
+    for (size_t i = 0; i < n; ++i) to[next[digit(from[i])]++] = from[i];
+    if (low == 0) return filled;
+    size_t ids = 0;
+    for (size_t d = 0, begin = 0; d < digits; begin = next[d++]) {
+      ids += sort_ids(to + begin, to + next[d]);
+    }
     return ids;
   }
 
-  void sort_digit(const Entry* from, Entry* to, size_t n, int low) const {
-    constexpr size_t kDigits = size_t{1} << kDigitBits;
-    std::array<uint32_t, kDigits + 1> next{};
-    const auto digit = [&](const Entry& entry) {
-      return static_cast<size_t>(form_.key(entry) >> low & (kDigits - 1));
+  // Entries of one digit: few, unless ids lie close together.
+  size_t sort_ids(Entry* begin, Entry* end) const {
+    if (begin == end) return 0;
+    const auto less = [this](const Entry& a, const Entry& b) {
+      return form_.key(a) < form_.key(b);
     };
-    for (size_t i = 0; i < n; ++i) ++next[digit(from[i]) + 1];
-    for (size_t d = 1; d < kDigits; ++d) next[d] += next[d - 1];
-    for (size_t i = 0; i < n; ++i) to[next[digit(from[i])]++] = from[i];
+    if (!std::is_sorted(begin, end, less)) {
+      if (end - begin > kFew) {
+        std::stable_sort(begin, end, less);
+      } else {
+        for (Entry* next = begin + 1; next != end; ++next) {
+          const Entry entry = *next;
+          Entry* to = next;
+          for (; to != begin && less(entry, to[-1]); --to) *to = to[-1];
+          *to = entry;
+        }
+      }
+    }
+    size_t ids = 1;
+    for (const Entry* one = begin + 1; one != end; ++one) ids += less(one[-1], *one) ? 1 : 0;
+    return ids;
+  }
+
+  // All values of a part at once, where each contributor's lie side by side: memory gives lines in
+  // their order sooner than in that of the ids. False: they are not, or too many.
+  bool fetch_values(size_t p) const {
+    constexpr size_t kMostAtOnce = 4 * kPartEntries;
+    if (!form_.ascending || begins_[p + 1] - begins_[p] > kMostAtOnce) return false;
+    constexpr size_t kLineFloats = 16;
+    const size_t n = contributors_.size();
+    const bool last = p + 2 == begins_.size();
+    for (size_t c = 0; c < n; ++c) {
+      const size_t end = last ? contributors_[c].keys.size() : first_rows_[(p + 1) * n + c];
+      const float* const values = contributors_[c].values;
+      const float* const stop = values + end * width_;
+      for (const float* at = values + first_rows_[p * n + c] * width_; at < stop;
+           at += kLineFloats) {
+        _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+      }
+    }
+    return true;
   }
 
   // Most ids have few contributors: these are summed in registers.
   void sum_part(size_t p, uint64_t* keys, float* out) const {
-    const Entry* entry = entries(entries_) + begins_[p];
-    const Entry* const end = entries(entries_) + begins_[p + 1];
+    const Entry* entry = entries(sorted_) + begins_[p];
+    const Entry* const end = entries(sorted_) + begins_[p + 1];
     TreeSumOfSome sum(width_);
+    const bool fetched = fetch_values(p);
     while (entry != end) {
       const uint64_t key = form_.key(*entry);
       const Entry* next = entry;
       do {
-        if (next + kRowsAhead < end) prefetch(next[kRowsAhead]);
+        if (!fetched && next + kRowsAhead < end) prefetch(next[kRowsAhead]);
         ++next;
       } while (next != end && form_.key(*next) == key);
       const RowWriter writer(out, width_, next == end || width_ < 8);
@@ -315,9 +426,11 @@ class Merge {
   const Form form_;
   size_t total_ = 0;
   int shift_ = 0;
-  std::vector<size_t> begins_;  // by part
-  Buffer entries_;
-  Buffer spare_;
+  std::vector<size_t> begins_;        // by part, and the end of the last one
+  std::vector<size_t> uniques_;       // ids before each part
+  std::vector<uint32_t> first_rows_;  // where ids ascend: by part and contributor
+  Buffer divided_;
+  Buffer sorted_;
 };
 
 void check(std::span<const ContributedRows> contributors, size_t width) {

@@ -33,7 +33,8 @@ uint32_t chunks_for(uint32_t rows) {
 RowStore::RowStore(size_t row_bytes, bool tracks)
     : row_bytes_(row_bytes),
       tracks_(tracks),
-      memory_(std::max<size_t>(kChunkRows * row_bytes, (size_t{1} << 20))),
+      full_chunks_(kChunkRows * row_bytes),
+      memory_(std::max<size_t>(kChunkRows * row_bytes, size_t{1} << 19)),
       buckets_(kBuckets),
       touched_(tracks ? kBuckets : 0) {
   for (Bucket& bucket : buckets_) bucket.index = &kEmptyGroup;
@@ -126,12 +127,20 @@ void RowStore::set_slots(uint32_t b, uint32_t slots) {
   bucket.slots = slots;
 }
 
+std::byte* RowStore::take_rows(uint32_t rows) {
+  return (rows == kChunkRows ? full_chunks_ : memory_).take(rows * row_bytes_);
+}
+
+void RowStore::give_rows(std::byte* chunk, uint32_t rows) {
+  (rows == kChunkRows ? full_chunks_ : memory_).give(chunk, rows * row_bytes_);
+}
+
 void RowStore::resize_last(Bucket& bucket, uint32_t capacity) {
   const uint32_t last = (bucket.capacity - 1) / kChunkRows;
   const uint32_t begin = last * kChunkRows;
-  std::byte* const rows = memory_.take((capacity - begin) * row_bytes_);
+  std::byte* const rows = take_rows(capacity - begin);
   std::memcpy(rows, bucket.chunks[last], (bucket.rows - begin) * row_bytes_);
-  memory_.give(bucket.chunks[last], (bucket.capacity - begin) * row_bytes_);
+  give_rows(bucket.chunks[last], bucket.capacity - begin);
   bucket.chunks[last] = rows;
   bucket.capacity = capacity;
 }
@@ -155,7 +164,7 @@ void RowStore::grow_rows(uint32_t b, uint32_t capacity) {
     const uint32_t chunk = bucket.capacity / kChunkRows;
     if (chunk == bucket.slots) set_slots(b, chunk + std::max<uint32_t>(8, chunk / 64 * 8));
     const uint32_t more = std::min(kChunkRows, capacity - bucket.capacity);
-    bucket.chunks[chunk] = memory_.take(more * row_bytes_);
+    bucket.chunks[chunk] = take_rows(more);
     bucket.capacity += more;
   }
 }
@@ -218,7 +227,7 @@ void RowStore::shrink_rows(uint32_t b) {
   const uint32_t chunks = chunks_for(bucket.rows);
   for (uint32_t chunk = chunks_for(bucket.capacity); chunk > chunks; --chunk) {
     const uint32_t begin = (chunk - 1) * kChunkRows;
-    memory_.give(bucket.chunks[chunk - 1], (bucket.capacity - begin) * row_bytes_);
+    give_rows(bucket.chunks[chunk - 1], bucket.capacity - begin);
     bucket.capacity = begin;
   }
   const uint32_t wanted = bucket.rows + step_of(bucket.rows);

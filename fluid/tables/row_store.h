@@ -63,9 +63,13 @@ class RowStore {
   uint64_t size() const { return rows_; }
   uint32_t size_of(uint32_t bucket) const { return buckets_[bucket].rows; }
   // Memory that is in use: rows, room for more, indexes and buckets.
-  uint64_t bytes() const { return memory_.used() + buckets_.size() * sizeof(Bucket); }
+  uint64_t bytes() const {
+    return memory_.used() + full_chunks_.used() + buckets_.size() * sizeof(Bucket);
+  }
   // Memory that the system gave.
-  uint64_t reserved_bytes() const { return memory_.reserved() + buckets_.size() * sizeof(Bucket); }
+  uint64_t reserved_bytes() const {
+    return memory_.reserved() + full_chunks_.reserved() + buckets_.size() * sizeof(Bucket);
+  }
   bool has_snapshots() const { return !snapshots_.empty(); }
 
   Place find(uint64_t key) const;
@@ -115,15 +119,13 @@ class RowStore {
     uint32_t capacity = 0;  // rows that the chunks have room for; all but the last are full
     uint32_t slots = 0;     // chunks that there is room for
   };
-  // Keys on their way through visit(): at once, so many of them wait for their buckets, so many for
-  // their groups, for the addresses of their chunks, and for their rows.
-  static constexpr size_t kStage = 12;
-  static constexpr size_t kRing = 64;
-  struct Ring {
-    std::array<uint64_t, kRing> hashes;
-    std::array<const IndexGroup*, kRing> groups;
-    std::array<Place, kRing> places;
-    std::array<std::byte*, kRing> rows;
+  // Keys on their way through visit(), so many at once in each stage.
+  static constexpr size_t kStage = 32;
+  struct Stage {
+    std::array<uint64_t, kStage> hashes;
+    std::array<const IndexGroup*, kStage> groups;
+    std::array<Place, kStage> places;
+    std::array<std::byte*, kStage> rows;
   };
 
   static void prefetch(const void* address) {
@@ -135,10 +137,8 @@ class RowStore {
   static const IndexGroup* home(const Bucket& bucket, uint64_t hash) {
     return bucket.index + ((hash >> 20 & 0xffffffff) * bucket.groups >> 32);
   }
-  void begin(uint64_t key, size_t i, Ring& ring) const;
-  void reach_group(size_t i, Ring& ring) const;
-  void match(size_t i, Ring& ring) const;
-  void fetch(size_t i, size_t needed, Ring& ring) const;
+  void reach_groups(std::span<const uint64_t> keys, Stage& stage) const;
+  void reach_rows(size_t count, size_t needed, Stage& stage) const;
   static uint32_t search(const Bucket& bucket, const IndexGroup* group, uint64_t hash);
 
   template <class Each>
@@ -154,6 +154,8 @@ class RowStore {
   void grow_index(uint32_t bucket, uint32_t groups);
   void grow_rows(uint32_t bucket, uint32_t capacity);
   void set_slots(uint32_t bucket, uint32_t slots);
+  std::byte* take_rows(uint32_t rows);
+  void give_rows(std::byte* chunk, uint32_t rows);
   void resize_last(Bucket& bucket, uint32_t capacity);
   void erase_rows(uint32_t bucket, const std::vector<bool>& gone, uint32_t count);
   void move_row(uint32_t bucket, uint32_t from, uint32_t to);
@@ -164,6 +166,8 @@ class RowStore {
   const size_t row_bytes_;
   const bool tracks_;
   uint64_t rows_ = 0;
+  // Full chunks stay: apart from what grows, which comes and goes, they leave no holes.
+  LineMemory full_chunks_;
   LineMemory memory_;
   std::vector<Bucket> buckets_;
   // By bucket, a bit for each row; empty in stores that do not track.
@@ -179,50 +183,50 @@ inline uint32_t RowStore::search(const Bucket& bucket, const IndexGroup* group, 
   }
 }
 
-inline void RowStore::begin(uint64_t key, size_t i, Ring& ring) const {
-  const uint64_t hash = mix64(key);
-  prefetch(&buckets_[hash >> 52]);
-  ring.hashes[i % kRing] = hash;
+inline void RowStore::reach_groups(std::span<const uint64_t> keys, Stage& stage) const {
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const uint64_t hash = mix64(keys[i]);
+    const IndexGroup* const group = home(buckets_[hash >> 52], hash);
+    prefetch(group);
+    stage.hashes[i] = hash;
+    stage.groups[i] = group;
+  }
 }
 
-inline void RowStore::reach_group(size_t i, Ring& ring) const {
-  const uint64_t hash = ring.hashes[i % kRing];
-  ring.groups[i % kRing] = home(buckets_[hash >> 52], hash);
-  prefetch(ring.groups[i % kRing]);
-}
-
-inline void RowStore::match(size_t i, Ring& ring) const {
-  const uint64_t hash = ring.hashes[i % kRing];
-  const Bucket& bucket = buckets_[hash >> 52];
-  const uint32_t number = search(bucket, ring.groups[i % kRing], hash);
-  ring.places[i % kRing] = {static_cast<uint32_t>(hash >> 52), number};
-  if (number != kNone) prefetch(bucket.chunks + number / kChunkRows);
-}
-
-inline void RowStore::fetch(size_t i, size_t needed, Ring& ring) const {
-  const Place place = ring.places[i % kRing];
-  ring.rows[i % kRing] = nullptr;
-  if (!place.found()) return;
-  std::byte* const begin = row(place);
-  ring.rows[i % kRing] = begin;
+inline void RowStore::reach_rows(size_t count, size_t needed, Stage& stage) const {
   constexpr size_t kLine = LineMemory::kLine;
-  for (size_t at = 0; at < needed; at += kLine) prefetch(begin + at);
-  if (reinterpret_cast<uintptr_t>(begin) % kLine != 0) prefetch(begin + needed - 1);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t hash = stage.hashes[i];
+    const auto b = static_cast<uint32_t>(hash >> 52);
+    const uint32_t number = search(buckets_[b], stage.groups[i], hash);
+    stage.places[i] = {b, number};
+    stage.rows[i] = nullptr;
+    if (number == kNone) continue;
+    std::byte* const row = row_at(buckets_[b], number);
+    stage.rows[i] = row;
+    for (size_t at = 0; at < needed; at += kLine) prefetch(row + at);
+    if (reinterpret_cast<uintptr_t>(row) % kLine != 0) prefetch(row + needed - 1);
+  }
 }
 
 template <class Consume>
 void RowStore::visit(std::span<const uint64_t> keys, size_t needed, const Consume& consume) const {
-  // A key at a time goes through each stage, so that reads of memory never pause.
-  Ring ring;
+  // While rows of some keys are used, those of the next ones and the groups of those behind are on
+  // their way to the cache: reads of memory never pause.
+  std::array<Stage, 3> stages;
   const size_t n = keys.size();
-  for (size_t i = 0; i < n + 4 * kStage; ++i) {
-    if (i < n) begin(keys[i], i, ring);
-    if (i - kStage < n) reach_group(i - kStage, ring);
-    if (i - 2 * kStage < n) match(i - 2 * kStage, ring);
-    if (i - 3 * kStage < n) fetch(i - 3 * kStage, needed, ring);
-    if (i < 4 * kStage) continue;
-    const size_t at = i - 4 * kStage;
-    consume(at, ring.rows[at % kRing], ring.places[at % kRing]);
+  const auto keys_of = [&](size_t stage) {
+    const size_t begin = stage * kStage;
+    return begin < n ? keys.subspan(begin, std::min(kStage, n - begin)) : keys.first(0);
+  };
+  for (size_t s = 0; s * kStage < n + 2 * kStage; ++s) {
+    reach_groups(keys_of(s), stages[s % 3]);
+    if (s >= 1) reach_rows(keys_of(s - 1).size(), needed, stages[(s - 1) % 3]);
+    if (s < 2) continue;
+    const Stage& ready = stages[(s - 2) % 3];
+    const size_t begin = (s - 2) * kStage;
+    const size_t count = keys_of(s - 2).size();
+    for (size_t i = 0; i < count; ++i) consume(begin + i, ready.rows[i], ready.places[i]);
   }
 }
 
