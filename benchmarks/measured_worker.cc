@@ -73,13 +73,13 @@ double cpu_us() {
   return 1e6 * static_cast<double>(used.tv_sec) + 1e-3 * static_cast<double>(used.tv_nsec);
 }
 
-fluid::Feed rows_of(const Options& options) {
-  if (!options.net.empty()) return fleet::benchmarks::make_batch(options.net, options.rows);
+std::vector<fluid::Feed> batches_of(const Options& options) {
+  if (!options.net.empty()) return fleet::benchmarks::make_batches(options.net, options.rows);
   fluid::Tensor x(fluid::DType::kFloat32, {options.rows, options.inputs});
   fluid::Tensor y(fluid::DType::kInt64, {options.rows, 1});
   for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = 0.5f;
   for (int64_t i = 0; i < y.numel(); ++i) y.data<int64_t>()[i] = 1;
-  return {{"x", x}, {"y", y}};
+  return {{{"x", x}, {"y", y}}};
 }
 
 // VmHWM of this process.
@@ -155,7 +155,9 @@ std::unique_ptr<fluid::optimizer::Optimizer> optimizer_of(const std::string& nam
 // What one thread measured of its steps, the first of them not.
 Measured measure(const Options& options, fluid::Executor& exe, const fluid::Program& program,
                  const fluid::Variable& cost, int first = 0, Trace* trace = nullptr) {
-  const auto feed = rows_of(options);
+  const auto batches = batches_of(options);
+  // Where there are several, workers begin with different ones.
+  const size_t first_batch = static_cast<size_t>(fleet::worker_index()) * batches.size() / 2;
   const int warmup = std::min(options.warm_up, options.steps / 2);
   Measured measured;
   Clock::time_point start;
@@ -168,7 +170,7 @@ Measured measure(const Options& options, fluid::Executor& exe, const fluid::Prog
       std::this_thread::sleep_for(std::chrono::milliseconds(options.sleep_ms));
     }
     if (options.spans) measured.spans.push_back(seconds_since_boot());
-    exe.run(program, feed, {cost});
+    exe.run(program, batches[(first_batch + static_cast<size_t>(step)) % batches.size()], {cost});
     if (options.spans) measured.spans.push_back(seconds_since_boot());
     if (trace != nullptr) trace->write("step", step + 1, seconds_since_boot());
   }

@@ -4,7 +4,9 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/strings.h"
 #include "benchmarks/engine/net_sizes.h"
+#include "fluid/backward/backward.h"
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
@@ -25,6 +27,8 @@ struct Model {
   Lengths lengths = nullptr;  // of sequences: rows of x that belong together
   int64_t batches = 1;
   bool words = false;  // x is words, each of which has a label; logits come back
+  // Of nets that look ids up: adds them to what is fed.
+  void (*add_ids)(int64_t batch, int64_t rows, fluid::Feed& feed) = nullptr;
 };
 
 template <int kHidden>
@@ -37,6 +41,47 @@ Variable ctr_dense(const Variable& x, int64_t classes) {
   Variable last = x;
   for (int i = 0; i < 3; ++i) last = layers::fc(last, 400, {.act = "relu"});
   return layers::fc(last, classes, {.act = "softmax"});
+}
+
+// All slots are looked up at once.
+Variable ctr_dnn_one_table(const Variable& dense, int64_t classes) {
+  const auto ids = layers::data("ids", {kCtrSlots, 1}, fluid::DType::kInt64);
+  const auto rows =
+      layers::embedding(ids, {kCtrSlots * kCtrSlotIds, kCtrWidth}, {.is_sparse = true});
+  const auto joined = layers::reshape(rows, {-1, kCtrSlots * kCtrWidth});
+  return ctr_dense(layers::concat({dense, joined}, 1), classes);
+}
+
+void add_ctr_ids(int64_t batch, int64_t rows, fluid::Feed& feed) {
+  fluid::Tensor ids(fluid::DType::kInt64, {rows, kCtrSlots, 1});
+  auto* next = ids.data<int64_t>();
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t slot = 0; slot < kCtrSlots; ++slot) {
+      *next++ = slot * kCtrSlotIds + ctr_id(batch, row, slot);
+    }
+  }
+  feed.emplace_back("ids", ids);
+}
+
+std::string slot_name(int64_t slot) {
+  return str_cat("C", slot + 1);
+}
+
+Variable ctr_dnn_26_tables(const Variable& dense, int64_t classes) {
+  std::vector<Variable> joined = {dense};
+  for (int64_t slot = 0; slot < kCtrSlots; ++slot) {
+    const auto ids = layers::data(slot_name(slot), {1}, fluid::DType::kInt64);
+    joined.push_back(layers::embedding(ids, {kCtrSlotIds, kCtrWidth}, {.is_sparse = true}));
+  }
+  return ctr_dense(layers::concat(joined, 1), classes);
+}
+
+void add_slot_ids(int64_t batch, int64_t rows, fluid::Feed& feed) {
+  for (int64_t slot = 0; slot < kCtrSlots; ++slot) {
+    fluid::Tensor ids(fluid::DType::kInt64, {rows, 1});
+    for (int64_t row = 0; row < rows; ++row) ids.data<int64_t>()[row] = ctr_id(batch, row, slot);
+    feed.emplace_back(slot_name(slot), ids);
+  }
 }
 
 Variable lenet(const Variable& x, int64_t classes) {
@@ -122,6 +167,18 @@ const std::map<std::string, Model>& models() {
       {"lenet", {.input = {1, 28, 28}, .build = lenet}},
       {"resnet20", {.input = {3, 32, 32}, .build = resnet20}},
       {"ctr_dense", {.input = {273}, .classes = 2, .build = ctr_dense}},
+      {"ctr_dnn_one_table",
+       {.input = {kCtrDense},
+        .classes = 2,
+        .build = ctr_dnn_one_table,
+        .batches = kCtrBatches,
+        .add_ids = add_ctr_ids}},
+      {"ctr_dnn_26_tables",
+       {.input = {kCtrDense},
+        .classes = 2,
+        .build = ctr_dnn_26_tables,
+        .batches = kCtrBatches,
+        .add_ids = add_slot_ids}},
       {"lstm", {.input = {128}, .build = lstm, .lengths = always<32>}},
       {"lstm_ragged",
        {.input = {128}, .build = lstm, .lengths = ragged_length, .batches = kRaggedBatches}},
@@ -177,7 +234,9 @@ fluid::Feed batch_of(const Model& model, int64_t batch, int64_t rows) {
   for (int64_t i = 0; i < y.numel(); ++i) y.data<int64_t>()[i] = i % model.classes;
   if (!offsets.empty()) x.set_lod({offsets});
   if (model.words) y.set_lod({offsets});
-  return {{"x", x}, {"y", y}};
+  fluid::Feed feed = {{"x", x}, {"y", y}};
+  if (model.add_ids != nullptr) model.add_ids(batch, rows, feed);
+  return feed;
 }
 
 }  // namespace
@@ -193,8 +252,11 @@ fluid::Variable append_net(const std::string& name) {
                                   : layers::cross_entropy(out, y));
 }
 
-fluid::Feed make_batch(const std::string& name, int64_t rows) {
-  return batch_of(model_of(name), 0, rows);
+std::vector<fluid::Feed> make_batches(const std::string& name, int64_t rows) {
+  const Model& model = model_of(name);
+  std::vector<fluid::Feed> feeds;
+  for (int64_t i = 0; i < model.batches; ++i) feeds.push_back(batch_of(model, i, rows));
+  return feeds;
 }
 
 Net make_net(const std::string& name, int64_t rows) {
@@ -204,8 +266,34 @@ Net make_net(const std::string& name, int64_t rows) {
   const auto loss = append_net(name);
   fluid::optimizer::SGD({.learning_rate = 0.01}).minimize(loss);
   net.cost = loss.name();
-  const Model& model = model_of(name);
-  for (int64_t i = 0; i < model.batches; ++i) net.feeds.push_back(batch_of(model, i, rows));
+  net.feeds = make_batches(name, rows);
+  return net;
+}
+
+Net make_bags(int64_t width, int64_t bags, bool backward) {
+  Net net;
+  const fluid::ProgramGuard programs(net.main, net.startup);
+  const fluid::unique_name::Guard names;
+  const auto ids = layers::data("ids", {1}, fluid::DType::kInt64, {.lod_level = 1});
+  const auto rows = layers::embedding(ids, {kBagIds, width},
+                                      {.is_sparse = true, .param_attr = {.name = "table"}});
+  const auto sums = layers::sequence_pool(rows, "sum");
+  net.cost = sums.name();
+  if (backward) {
+    const auto upstream = layers::data("upstream", {width});
+    const Variable table(net.main.global_block(), "table");
+    fluid::gradients({sums}, {table}, {.target_gradients = {upstream}});
+  }
+  for (int64_t batch = 0; batch < kBagBatches; ++batch) {
+    const std::vector<int64_t> offsets = offsets_of(bag_length, batch, bags);
+    fluid::Tensor drawn(fluid::DType::kInt64, {offsets.back(), 1});
+    for (int64_t i = 0; i < drawn.numel(); ++i) {
+      drawn.data<int64_t>()[i] = skewed_id(batch, i, kBagIds);
+    }
+    drawn.set_lod({offsets});
+    net.feeds.push_back({{"ids", drawn}});
+    if (backward) net.feeds.back().emplace_back("upstream", numbers({bags, width}));
+  }
   return net;
 }
 

@@ -29,6 +29,10 @@ struct Net {
 //   lenet        20-50-500-10 on 1 x 28 x 28
 //   resnet20     3 stages of 3 blocks, 16/32/64 channels, 1 x 1 projections, on 3 x 32 x 32
 //   ctr_dense    273-400-400-400-2, relu
+//   ctr_dnn_one_table  13 dense features and one id in each of 26 slots, of a million: embeddings of
+//                10 values (sparse gradient), joined, then 400-400-400-2, relu; 64 batches that take
+//                turns
+//   ctr_dnn_26_tables  the same with a table for each slot
 //   lstm         32 steps of 128 inputs and 128 units, the last state to 10 classes
 //   lstm_ragged  the same with sequences of 8 to 64 steps, in 16 batches that take turns
 //   lm_vocab30k  sentences of 20 of 30000 words: embedding (sparse gradient) and LSTM of 128, the
@@ -38,9 +42,13 @@ struct Net {
 //
 // Appends the net, up to its loss, to the calling thread's default programs.
 fluid::Variable append_net(const std::string& name);
-// What it is fed with: the first batch.
-fluid::Feed make_batch(const std::string& name, int64_t rows);
+// What it is fed with, in turn.
+std::vector<fluid::Feed> make_batches(const std::string& name, int64_t rows);
 // With the ops of SGD, in programs of its own.
 Net make_net(const std::string& name, int64_t rows);
+// Sums of bags of 1 to 39 ids, of a million, of a table of `width` values each, and, with `backward`,
+// the table's sparse gradient for a gradient of the sums that is fed. 32 batches of `bags` take
+// turns.
+Net make_bags(int64_t width, int64_t bags, bool backward);
 
 }  // namespace fleet::benchmarks

@@ -99,7 +99,7 @@ DropoutSteps::DropoutSteps(DropoutNumbers numbers) {
   const auto loss = layers::mean(layers::cross_entropy(layers::fc(last, 2, {.act = "softmax"}), y));
   fluid::optimizer::SGD({.learning_rate = 0.01}).minimize(loss);
   net_.cost = loss.name();
-  net_.feeds = {make_batch("mlp", 32)};
+  net_.feeds = make_batches("mlp", 32);
   executor_.run(net_.startup);
 }
 

@@ -1,5 +1,5 @@
-// The single-machine engine: whole training steps against LibTorch's, the executor's own cost, how
-// soon the first step is done, and memory.
+// The single-machine engine: whole training steps and bags of ids against LibTorch's, the
+// executor's own cost, how soon the first step is done, and memory.
 
 #include <cstdio>
 #include <cstdlib>
@@ -37,8 +37,9 @@ std::string processor_note(double ours, double peer) {
 // number of threads.
 class OurSteps {
  public:
-  explicit OurSteps(const Step& step)
-      : net_(make_net(step.net, step.rows)),
+  explicit OurSteps(const Step& step) : OurSteps(step, make_net(step.net, step.rows)) {}
+  OurSteps(const Step& step, Net net)
+      : net_(std::move(net)),
         executor_(fluid::CPUPlace(), {.threads = 1, .op_threads = step.threads}) {
     executor_.run(net_.startup);
   }
@@ -76,8 +77,8 @@ class OneThread {
 
 constexpr const char* kNoTorch = "LibTorch is not installed (apt-get install libtorch-dev)";
 
-Row steps(const Rounds& rounds, const Step& step, double target) {
-  OurSteps ours(step);
+Row steps(const Rounds& rounds, const Step& step, double target, Net net) {
+  OurSteps ours(step, std::move(net));
   Row row = {.unit = "steps/s", .peer = "LibTorch"};
   const std::vector<TorchSetup> setups = torch_setups(step);
   if (rounds.ours_only() || setups.empty()) {
@@ -106,12 +107,24 @@ Row steps(const Rounds& rounds, const Step& step, double target) {
   return row;
 }
 
+Row steps(const Rounds& rounds, const Step& step, double target) {
+  return steps(rounds, step, target, make_net(step.net, step.rows));
+}
+
+// Sums of bags, forward or with the table's gradient.
+Row bags(const Rounds& rounds, int64_t width, bool backward, int threads) {
+  const Step step = {.net = str_cat("embedding_bag_", width, backward ? "" : "_forward"),
+                     .rows = 1000,
+                     .threads = threads};
+  return steps(rounds, step, 1.0, make_bags(width, step.rows, backward));
+}
+
 // Against the same step compiled by JAX, its arguments donated, on one core.
 Row jax_steps(const Rounds& rounds, const Step& step, double target) {
   OurSteps ours(step);
   Row row = {.unit = "steps/s", .peer = "JAX"};
-  row.skipped = rounds.ours_only() ? str_cat("ours is that of ", step.net, "_b", step.rows, "_1t")
-                                   : missing(jax());
+  row.skipped =
+      rounds.ours_only() ? std::string("ours is that of the row against LibTorch") : missing(jax());
   if (!row.skipped.empty()) {
     row.value = ours.rate();
     return row;
@@ -255,13 +268,32 @@ std::vector<Benchmark> all() {
                       }});
     }
   }
-  const auto against_jax = [&](const Step& step, double target) {
-    rows.push_back({str_cat("jax_", step.net, "_b", step.rows, "_1t"),
+  const auto against_jax = [&](const std::string& name, const Step& step, double target) {
+    rows.push_back({str_cat("jax_", name, "_1t"),
                     [=](const Rounds& rounds) { return jax_steps(rounds, step, target); }});
   };
-  against_jax({"mlp", 32}, 1.5);
-  against_jax({"mlp", 128}, 1.5);
-  against_jax({"transformer", 16}, 1.0);
+  against_jax("mlp_b32", {"mlp", 32}, 1.5);
+  against_jax("mlp_b128", {"mlp", 128}, 1.5);
+  against_jax("transformer_b16", {"transformer", 16}, 1.0);
+  for (const auto& [name, net] : {std::pair{"ctr_dnn", "ctr_dnn_one_table"},
+                                  std::pair{"ctr_dnn_26_tables", "ctr_dnn_26_tables"}}) {
+    for (const int threads : {1, 2}) {
+      const Step step = {net, 1000, threads};
+      const double target = threads == 1 ? 1.1 : 1.15;
+      rows.push_back({str_cat(name, "_", threads, "t"),
+                      [=](const Rounds& rounds) { return steps(rounds, step, target); }});
+    }
+    against_jax(name, {net, 1000}, 1.0);
+  }
+  for (const int threads : {1, 2}) {
+    for (const int64_t width : {16, 64}) {
+      for (const bool backward : {false, true}) {
+        rows.push_back(
+            {str_cat("embedding_bag_", width, backward ? "" : "_forward", "_", threads, "t"),
+             [=](const Rounds& rounds) { return bags(rounds, width, backward, threads); }});
+      }
+    }
+  }
   const auto peak = [&](const std::string& name, const Step& step) {
     rows.push_back({name, [=](const Rounds& rounds) { return peak_memory(rounds, step); }});
   };

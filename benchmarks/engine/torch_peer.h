@@ -21,6 +21,9 @@ struct TorchSetup {
   int blas_threads = 1;
   bool openmp_blas = false;  // a BLAS that shares LibTorch's threads
   std::string form = "plain";
+  // Of glibc's allocator: memory that tensors give back stays with the process, as users have it
+  // who train on the CPU.
+  bool keeps_memory = false;
 
   std::string text() const;
 };
@@ -29,6 +32,7 @@ struct TorchSetup {
 std::vector<TorchSetup> torch_setups(const Step& step);
 
 Rate torch_rate(const Step& step, const TorchSetup& setup, double seconds);
+// Of them, and of the best one of them with memory that is kept.
 TorchSetup fastest(const Step& step, const std::vector<TorchSetup>& setups, double seconds);
 
 // The most that the first steps take, beside what there was before.

@@ -57,7 +57,7 @@ BenchRow run_one(const Benchmark& benchmark, const BenchOptions& options, const 
   try {
     const double before = placement_probe_us();
     const auto start = std::chrono::steady_clock::now();
-    const Row measured = benchmark.run(Rounds(options.side));
+    const Row measured = benchmark.run(Rounds(options.side, options.full_size));
     BenchRow row = judge(benchmark.name, measured, options.stored, machine);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     row.seconds = rounded(took.count());
@@ -85,6 +85,7 @@ BenchRow run_apart(const Benchmark& benchmark, const BenchOptions& options,
                                      "--stored",
                                      options.stored_file};
     if (options.side == Rounds::Side::kOurs) argv.emplace_back("--ours_only");
+    if (options.full_size) argv.emplace_back("--full");
     // Its temporary files go away with this folder, also when it cannot take them away itself.
     const ProcessResult result =
         run_process(argv, {str_cat("TMPDIR=", folder.file(""))}, options.limit_s);
@@ -152,6 +153,7 @@ po::options_description flags_of_all() {
   add("store_peers", "write figures of peers that are better than the stored ones into it");
   add("limit", po::value<double>()->default_value(240),
       "seconds of a row; one that is not done then is ended, and failed");
+  add("full", "rows that take minutes or much memory at their full size, too");
   add("in_process", "run the rows in this process, without a limit, not in one each");
   add("quiet", "print neither the rows nor the last line");
   add("ours_only", "measure each row once and without its peer, for comparing two trees");
@@ -172,6 +174,7 @@ int run_all(const std::vector<Benchmark>& all, const po::variables_map& given) {
   options.limit_s = given["limit"].as<double>();
   options.apart = given.count("in_process") == 0;
   options.quiet = given.count("quiet") != 0;
+  options.full_size = given.count("full") != 0;
   if (given.count("ours_only") != 0) options.side = Rounds::Side::kOurs;
   const auto rows = run_benchmarks(all, options);
   Stored stored = Stored::read(options.stored_file);

@@ -26,6 +26,7 @@ struct BenchOptions {
   Stored stored;
   Rounds::Side side = Rounds::Side::kBoth;
   bool quiet = false;  // print nothing
+  bool full_size = false;
   // Each row in a process of its own, which is this program's: it reads `stored_file`, and is ended
   // with all that it started after `limit_s` seconds.
   bool apart = false;

@@ -34,8 +34,11 @@ class Rounds {
     kBoth,
     kOurs,  // once, and no peer: another tree is the peer
   };
-  explicit Rounds(Side side = Side::kBoth) : side_(side) {}
+  explicit Rounds(Side side = Side::kBoth, bool full_size = false)
+      : side_(side), full_size_(full_size) {}
 
+  // Whether rows that take minutes or much memory are measured at their full size (--full).
+  bool full_size() const { return full_size_; }
   bool ours_only() const { return side_ == Side::kOurs; }
   // Measures both in each round. Which one goes first alternates, so that neither what the first
   // leaves behind nor a drift of the machine's speed favours a side.
@@ -45,6 +48,7 @@ class Rounds {
 
  private:
   Side side_;
+  bool full_size_;
 };
 
 // Microseconds of a round trip of one cache line between two threads: about 0.1 or 0.45 here,

@@ -1,6 +1,7 @@
 """Training steps (SGD) of nets of benchmarks/nets.h in JAX: jax_steps.py NET ROWS SECONDS.
 
-NET is mlp or transformer. Prints steps per second of the compiled step, its parameters donated, on one core."""
+NET is mlp, transformer, ctr_dnn_one_table or ctr_dnn_26_tables. Prints steps per second of the compiled step, its
+parameters donated, on one core."""
 
 import os
 import sys
@@ -10,8 +11,11 @@ os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 WIDTH, HEADS, INNER, POSITIONS = 128, 4, 512, 64
+# As benchmarks/engine/net_sizes.h has them.
+CTR_DENSE, CTR_SLOTS, CTR_SLOT_IDS, CTR_WIDTH, CTR_BATCHES = 13, 26, 38462, 10, 64
 
 
 def linear(key, inputs, outputs):
@@ -76,43 +80,111 @@ def transformer(parameters, x):
     return apply(parameters["out"], x.mean(1))
 
 
-# Parameters, logits, the shape of a row and the number of classes.
+def skewed_ids(batch, count, ids):
+    bits = (np.uint64(batch << 40) | np.arange(count, dtype=np.uint64)) + np.uint64(1)
+    for shift in (32, 29, 32):
+        bits = (bits ^ bits >> np.uint64(shift)) * np.uint64(0x9E3779B97F4A7C15)
+    drawn = (bits >> np.uint64(40)).astype(np.float64) * 2.0**-24
+    return (drawn * drawn * drawn * ids).astype(np.int64) * 7919 % ids
+
+
+class Dense:
+    """A net whose input is one array."""
+
+    def __init__(self, init, logits, shape, classes):
+        self.init, self.logits, self.shape, self.classes = init, logits, shape, classes
+
+    def batches(self, rows):
+        return [jax.random.uniform(jax.random.key(2), (rows, *self.shape))]
+
+    def step(self, parameters, x, y):
+        cost, gradients = jax.value_and_grad(cross_entropy)(parameters, self.logits, x, y)
+        return jax.tree.map(lambda p, g: p - 0.01 * g, parameters, gradients), cost
+
+
+class CtrDnn:
+    """Tables are no parameters of the loss, but the rows that are looked up in them: only these change."""
+
+    classes = 2
+
+    def __init__(self, tables):
+        self.tables = tables
+
+    def init(self, key):
+        first, *keys = jax.random.split(key, 5)
+        sizes = [(CTR_DENSE + CTR_SLOTS * CTR_WIDTH, 400), (400, 400), (400, 400), (400, 2)]
+        rows = CTR_SLOTS * CTR_SLOT_IDS // self.tables
+        tables = [
+            jax.random.uniform(k, (rows, CTR_WIDTH), maxval=0.1) for k in jax.random.split(first, self.tables)
+        ]
+        return tables, [linear(k, *size) for k, size in zip(keys, sizes)]
+
+    def batches(self, rows):
+        result = []
+        for batch in range(CTR_BATCHES):
+            ids = skewed_ids(batch, rows * CTR_SLOTS, CTR_SLOT_IDS).reshape(rows, CTR_SLOTS)
+            if self.tables == 1:
+                ids = [ids + np.arange(CTR_SLOTS) * CTR_SLOT_IDS]
+            else:
+                ids = [ids[:, slot] for slot in range(CTR_SLOTS)]
+            dense = jax.random.uniform(jax.random.key(batch), (rows, CTR_DENSE))
+            result.append((dense, [jnp.asarray(i, dtype=jnp.int32) for i in ids]))
+        return result
+
+    @staticmethod
+    def logits(trained, dense):
+        rows, layers = trained
+        x = jnp.concatenate([dense, *(r.reshape(dense.shape[0], -1) for r in rows)], axis=1)
+        for layer in layers[:-1]:
+            x = jax.nn.relu(apply(layer, x))
+        return apply(layers[-1], x)
+
+    def step(self, parameters, x, y):
+        tables, layers = parameters
+        dense, ids = x
+        rows = [t.at[i].get(mode="promise_in_bounds") for t, i in zip(tables, ids)]
+        cost, (row_gradients, layer_gradients) = jax.value_and_grad(cross_entropy)(
+            (rows, layers), self.logits, dense, y
+        )
+        tables = [
+            t.at[i].add(-0.01 * g, mode="promise_in_bounds") for t, i, g in zip(tables, ids, row_gradients)
+        ]
+        return (tables, jax.tree.map(lambda p, g: p - 0.01 * g, layers, layer_gradients)), cost
+
+
+def cross_entropy(parameters, logits, x, y):
+    log_probability = jax.nn.log_softmax(logits(parameters, x))
+    return -jnp.mean(jnp.take_along_axis(log_probability, y[:, None], axis=1))
+
+
 NETS = {
-    "mlp": (init_mlp, mlp, (32,), 2),
-    "transformer": (init_transformer, transformer, (POSITIONS, WIDTH), 10),
+    "mlp": Dense(init_mlp, mlp, (32,), 2),
+    "transformer": Dense(init_transformer, transformer, (POSITIONS, WIDTH), 10),
+    "ctr_dnn_one_table": CtrDnn(1),
+    "ctr_dnn_26_tables": CtrDnn(CTR_SLOTS),
 }
 
 
 def main():
-    init, logits, shape, classes = NETS[sys.argv[1]]
-    rows, seconds = int(sys.argv[2]), float(sys.argv[3])
-
-    def loss(parameters, x, y):
-        log_probability = jax.nn.log_softmax(logits(parameters, x))
-        return -jnp.mean(jnp.take_along_axis(log_probability, y[:, None], axis=1))
-
-    def step(parameters, x, y):
-        cost, gradients = jax.value_and_grad(loss)(parameters, x, y)
-        return jax.tree.map(lambda p, g: p - 0.01 * g, parameters, gradients), cost
-
-    train = jax.jit(step, donate_argnums=0)
-    parameters = init(jax.random.key(1))
-    x = jax.random.uniform(jax.random.key(2), (rows, *shape))
-    y = jnp.arange(rows, dtype=jnp.int32) % classes
-    parameters, cost = train(parameters, x, y)
+    net, rows, seconds = NETS[sys.argv[1]], int(sys.argv[2]), float(sys.argv[3])
+    train = jax.jit(net.step, donate_argnums=0)
+    parameters = net.init(jax.random.key(1))
+    batches = net.batches(rows)
+    y = jnp.arange(rows, dtype=jnp.int32) % net.classes
+    parameters, cost = train(parameters, batches[0], y)
     cost.block_until_ready()
     begin, warm = time.perf_counter(), 0
     while warm < 3 or (warm < 50 and time.perf_counter() - begin < seconds):
-        parameters, cost = train(parameters, x, y)
+        parameters, cost = train(parameters, batches[warm % len(batches)], y)
         cost.block_until_ready()
         warm += 1
-    batch = 16 if (time.perf_counter() - begin) / warm < 0.01 else 1
+    at_once = 16 if (time.perf_counter() - begin) / warm < 0.01 else 1
     steps, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
-        for _ in range(batch):
-            parameters, cost = train(parameters, x, y)
+        for _ in range(at_once):
+            parameters, cost = train(parameters, batches[steps % len(batches)], y)
+            steps += 1
         cost.block_until_ready()
-        steps += batch
     print(steps / (time.perf_counter() - start))
 
 

@@ -1,4 +1,5 @@
-// The peer of the engine's rows: whole SGD steps of the nets of benchmarks/nets.h in LibTorch.
+// The peer of the engine's rows: whole SGD steps of the nets of benchmarks/nets.h in LibTorch, and
+// its embedding_bag.
 // Prints steps per second, and per second of processor time; or the kilobytes that the first five
 // steps take at most, beside what was there before. A program of its own, so that its thread pools
 // and ours never share a process.
@@ -190,15 +191,19 @@ double processor_seconds() {
 struct Batch {
   Tensor x;
   Tensor y;
-  Tensor lengths;  // of padded sequences
+  Tensor lengths = {};  // of padded sequences
+  Tensor ids = {};
 };
 
 // Batches take turns.
 struct Net {
-  std::vector<Tensor> parameters;
+  std::vector<Tensor> parameters;  // which SGD updates
   std::function<Tensor(const Batch&)> forward;
   std::vector<Batch> batches;
+  std::function<void()> update_rows = [] {};  // what SGD does not
 };
+
+constexpr double kRate = 0.01;
 
 Tensor labels(int64_t count, int64_t classes) {
   return torch::arange(count) % classes;
@@ -246,11 +251,85 @@ Net transformer(int64_t rows, const std::string& layout) {
   return net_of(Transformer(), torch::rand({64, rows, 128}), y);
 }
 
+Tensor ctr_ids(int64_t batch, int64_t rows, bool one_table) {
+  std::vector<int64_t> ids;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t slot = 0; slot < kCtrSlots; ++slot) {
+      ids.push_back((one_table ? slot * kCtrSlotIds : 0) + ctr_id(batch, row, slot));
+    }
+  }
+  const Tensor all = torch::tensor(ids).view({rows, kCtrSlots});
+  // A slot's ids lie side by side where it has a table of its own.
+  return one_table ? all : all.t().contiguous();
+}
+
+// Tables and the rows of a step that are looked up in them.
+struct CtrTables {
+  std::vector<Tensor> tables;
+  std::vector<Tensor> rows;
+  std::vector<Tensor> ids;
+
+  explicit CtrTables(bool one) {
+    const int64_t count = one ? 1 : kCtrSlots;
+    for (int64_t i = 0; i < count; ++i) {
+      tables.push_back(torch::rand({kCtrSlots * kCtrSlotIds / count, kCtrWidth}) * 0.1);
+    }
+  }
+  // Of the table alone: the optimizer adds the sparse gradient to it.
+  Tensor embedded(size_t table, const Tensor& of_slots) {
+    return torch::embedding(tables[table], of_slots, -1, false, /*sparse=*/true);
+  }
+  // Rows that no table is behind, so that their gradient is dense.
+  Tensor apart(size_t table, const Tensor& of_slots) {
+    ids.push_back(of_slots.flatten());
+    rows.push_back(tables[table].index_select(0, ids.back()).requires_grad_());
+    return rows.back();
+  }
+  void update() {
+    const torch::NoGradGuard no_gradients;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      tables[i].index_add_(0, ids[i], rows[i].grad(), -kRate);
+    }
+    rows.clear();
+    ids.clear();
+  }
+};
+
+Net ctr_dnn(int64_t samples, bool one_table, const std::string& form) {
+  const bool sparse = form != "rows";
+  auto tables = std::make_shared<CtrTables>(one_table);
+  nn::Sequential dense = mlp({kCtrDense + kCtrSlots * kCtrWidth, 400, 400, 400, 2}, /*tanh=*/false);
+  Net net{dense->parameters(), {}, {}};
+  for (Tensor& table : tables->tables) {
+    if (sparse) net.parameters.push_back(table.set_requires_grad(true));
+  }
+  net.forward = [=](const Batch& batch) mutable {
+    std::vector<Tensor> joined = {batch.x};
+    for (size_t i = 0; i < tables->tables.size(); ++i) {
+      const Tensor ids = one_table ? batch.ids : batch.ids[static_cast<int64_t>(i)];
+      const Tensor rows = sparse ? tables->embedded(i, ids) : tables->apart(i, ids);
+      joined.push_back(rows.view({samples, -1}));
+    }
+    return dense->forward(torch::cat(joined, 1));
+  };
+  if (!sparse) net.update_rows = [tables] { tables->update(); };
+  for (int64_t batch = 0; batch < kCtrBatches; ++batch) {
+    net.batches.push_back({torch::rand({samples, kCtrDense}),
+                           labels(samples, 2),
+                           {},
+                           ctr_ids(batch, samples, one_table)});
+  }
+  return net;
+}
+
 Net make_net(const std::string& net, int64_t rows, const std::string& layout) {
   const auto flat = [&](int64_t columns) { return torch::rand({rows, columns}); };
   if (net == "mlp") return net_of(mlp({32, 128, 128, 2}, true), flat(32), labels(rows, 2));
   if (net == "ctr_dense") {
     return net_of(mlp({273, 400, 400, 400, 2}, false), flat(273), labels(rows, 2));
+  }
+  if (net == "ctr_dnn_one_table" || net == "ctr_dnn_26_tables") {
+    return ctr_dnn(rows, net == "ctr_dnn_one_table", layout);
   }
   if (net == "lenet") return images(lenet(), torch::rand({rows, 1, 28, 28}), layout);
   if (net == "resnet20") return images(resnet20(), torch::rand({rows, 3, 32, 32}), layout);
@@ -268,7 +347,7 @@ Net make_net(const std::string& net, int64_t rows, const std::string& layout) {
 class Training {
  public:
   explicit Training(Net net)
-      : net_(std::move(net)), sgd_(net_.parameters, torch::optim::SGDOptions(0.01)) {}
+      : net_(std::move(net)), sgd_(net_.parameters, torch::optim::SGDOptions(kRate)) {}
 
   void step() {
     // Without a gradient backward stores its own; one of zeros it would add to.
@@ -276,6 +355,7 @@ class Training {
     const Batch& batch = net_.batches[steps_++ % net_.batches.size()];
     nn::functional::cross_entropy(net_.forward(batch), batch.y).backward();
     sgd_.step();
+    net_.update_rows();
   }
 
  private:
@@ -284,7 +364,42 @@ class Training {
   size_t steps_ = 0;
 };
 
-void print_rates(Training& training, double seconds) {
+// Sums of bags, and the table's sparse gradient for a gradient of the sums.
+class Bags {
+ public:
+  Bags(int64_t width, int64_t bags, bool backward)
+      : table_(torch::rand({kBagIds, width})), backward_(backward) {
+    table_.set_requires_grad(backward);
+    upstream_ = torch::rand({bags, width});
+    for (int64_t batch = 0; batch < kBagBatches; ++batch) {
+      std::vector<int64_t> offsets = {0};
+      for (int64_t bag = 0; bag < bags; ++bag) {
+        offsets.push_back(offsets.back() + bag_length(batch, bag));
+      }
+      std::vector<int64_t> ids;
+      for (int64_t i = 0; i < offsets.back(); ++i) ids.push_back(skewed_id(batch, i, kBagIds));
+      batches_.push_back({torch::tensor(ids), torch::tensor(offsets)});
+    }
+  }
+
+  void step() {
+    table_.mutable_grad().reset();
+    const auto& [ids, offsets] = batches_[steps_++ % batches_.size()];
+    const Tensor sums = std::get<0>(torch::embedding_bag(table_, ids, offsets, false, 0, true, {},
+                                                         /*include_last_offset=*/true));
+    if (backward_) sums.backward(upstream_);
+  }
+
+ private:
+  Tensor table_;
+  const bool backward_;
+  Tensor upstream_;
+  std::vector<std::pair<Tensor, Tensor>> batches_;
+  size_t steps_ = 0;
+};
+
+template <class Steps>
+void print_rates(Steps& training, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -320,12 +435,20 @@ int main(int argc, char** argv) {
   if (argc != 6) {
     std::fprintf(stderr,
                  "usage: torch_steps NET ROWS THREADS SECONDS|peak "
-                 "plain|channels_last|sparse|padded|fused\n");
+                 "plain|channels_last|sparse|padded|fused|rows\n");
     return 2;
   }
   try {
     torch::set_num_threads(std::atoi(argv[3]));
-    Training training(make_net(argv[1], std::atoll(argv[2]), argv[5]));
+    const std::string net = argv[1];
+    const std::string bag = "embedding_bag_";  // its width, and maybe _forward
+    if (net.rfind(bag, 0) == 0) {
+      Bags bags(std::stoll(net.substr(bag.size())), std::atoll(argv[2]),
+                net.find("forward") == std::string::npos);
+      print_rates(bags, std::atof(argv[4]));
+      return 0;
+    }
+    Training training(make_net(net, std::atoll(argv[2]), argv[5]));
     if (std::string(argv[4]) == "peak") {
       print_peak(training);
     } else {

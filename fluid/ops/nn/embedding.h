@@ -5,6 +5,13 @@
 //   lookup_table_grad     W, Ids, Out@GRAD -> W@GRAD; lookup_table_v2_grad the same
 // An id of padding_idx (-1: none) gives zeros, and passes nothing back to a dense W@GRAD. With
 // is_sparse W@GRAD is selected rows: one row per id, duplicates as they come, zeros for padding.
+//
+//   fused_embedding_seq_pool       W [height, width], Ids [rows, 1] (int64), sequences ->
+//                                  Out [sequences, width]: sums of the rows of each sequence's ids;
+//                                  zeros for an empty one
+//   fused_embedding_seq_pool_grad  W, Ids, Out@GRAD -> W@GRAD
+// The bits of sequence_pool (SUM) of lookup_table, without the rows in between; padding is treated
+// alike. (Paddle's gradient has full rows for padding.)
 #pragma once
 
 #include "fluid/ops/op_schema.h"
@@ -37,6 +44,18 @@ struct LookupTableAttrs : LookupTableV2Attrs {
   void serialize(Archive& ar) {
     LookupTableV2Attrs::serialize(ar);
     ar(CEREAL_NVP(grad_inplace));
+  }
+};
+
+struct FusedEmbeddingSeqPoolAttrs {
+  std::string combiner = "sum";  // there is no other
+  bool is_sparse = false;
+  bool grad_inplace = false;  // without meaning here
+  int64_t padding_idx = -1;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(combiner), CEREAL_NVP(is_sparse), CEREAL_NVP(grad_inplace),
+       CEREAL_NVP(padding_idx));
   }
 };
 

@@ -160,13 +160,13 @@ std::set<std::string> tested_elsewhere() {
           // Networks and sequences: tests/fluid/layers and numeric_golden_test; sync_batch_norm:
           // tests/strategies/collective/norms_over_shards_test.cc.
           "batch_norm", "conv2d", "conv2d_transpose", "depthwise_conv2d",
-          "depthwise_conv2d_transpose", "dropout", "sync_batch_norm", "sync_batch_norm_sums",
-          "sync_batch_norm_grad_sums", "get_tensor_from_selected_rows", "group_norm", "gru",
-          "hierarchical_sigmoid", "layer_norm", "lod_array_length", "lookup_table",
-          "lookup_table_v2", "lstm", "merge_selected_rows", "nce", "pool2d", "read_from_array",
-          "select_input", "select_output", "sequence_concat", "sequence_conv", "sequence_expand",
-          "sequence_mask", "sequence_pad", "sequence_pool", "sequence_reverse", "sequence_softmax",
-          "sequence_unpad", "tensor_array_to_tensor", "write_to_array"};
+          "depthwise_conv2d_transpose", "dropout", "fused_embedding_seq_pool", "sync_batch_norm",
+          "sync_batch_norm_sums", "sync_batch_norm_grad_sums", "get_tensor_from_selected_rows",
+          "group_norm", "gru", "hierarchical_sigmoid", "layer_norm", "lod_array_length",
+          "lookup_table", "lookup_table_v2", "lstm", "merge_selected_rows", "nce", "pool2d",
+          "read_from_array", "select_input", "select_output", "sequence_concat", "sequence_conv",
+          "sequence_expand", "sequence_mask", "sequence_pad", "sequence_pool", "sequence_reverse",
+          "sequence_softmax", "sequence_unpad", "tensor_array_to_tensor", "write_to_array"};
 }
 
 TEST(KernelTable, EveryOpHasACaseOrIsTestedElsewhere) {

@@ -1,8 +1,10 @@
 #include "fluid/ops/nn/embedding.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "fluid/kernels/cpu/column_tiles.h"
+#include "fluid/kernels/cpu/nn/looked_up_rows.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 #include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/nn/lookup.h"
@@ -16,19 +18,16 @@ std::unique_ptr<Prepared> prepare_lookup(PrepareContext& context) {
   const Shape shape = looked_up_shape(context, lookup, LastIsOne);
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    const T* table = c.in<T>(lookup.w);
-    const auto* ids = c.in<int64_t>(lookup.ids);
+    const LookedUpRows<T> rows(lookup, c);
     T* outs = c.out<T>(out);
-    const size_t bytes = static_cast<size_t>(lookup.width) * sizeof(T);
     c.tiles().split(lookup.count, lookup.width, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        T* row = outs + i * lookup.width;
-        if (lookup.is_padding(ids[i])) {
-          std::memset(row, 0, bytes);
-          continue;
+        T* const to = outs + i * lookup.width;
+        if (const T* const row = rows.at(i)) {
+          std::copy_n(row, lookup.width, to);
+        } else {
+          std::fill_n(to, lookup.width, T{});
         }
-        lookup.check(ids[i]);
-        std::memcpy(row, table + ids[i] * lookup.width, bytes);
       }
     });
   });

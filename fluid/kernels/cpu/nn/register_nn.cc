@@ -8,6 +8,7 @@ void register_nn(KernelTable& table) {
   register_conv(table);
   register_dropout(table);
   register_embedding(table);
+  register_embedding_bags(table);
   register_growing_table(table);
   register_hierarchical_sigmoid(table);
   register_nce(table);

@@ -10,6 +10,7 @@ void register_sync_batch_norm(KernelTable& table);
 void register_conv(KernelTable& table);
 void register_dropout(KernelTable& table);
 void register_embedding(KernelTable& table);
+void register_embedding_bags(KernelTable& table);
 void register_growing_table(KernelTable& table);
 void register_hierarchical_sigmoid(KernelTable& table);
 void register_nce(KernelTable& table);

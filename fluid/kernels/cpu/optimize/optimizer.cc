@@ -32,7 +32,7 @@ std::unique_ptr<Prepared> prepare_sgd(PrepareContext& context) {
       }));
     };
     if (update.gradient.sparse()) keep_rest<T>(c, update.param, update.gradient.numel());
-    update.gradient.each_run(c, step, true);
+    update.gradient.each_run(c, step, true, {update.param});
   });
 }
 
@@ -87,7 +87,7 @@ std::unique_ptr<Prepared> prepare_square_mean(PrepareContext& context, T keep, T
       keep_rest<T>(c, update.param, update.gradient.numel());
       keep_rest<T>(c, moment, update.gradient.numel());
     }
-    update.gradient.each_run(c, step, stays);
+    update.gradient.each_run(c, step, stays, {update.param, moment});
   });
 }
 
@@ -175,7 +175,7 @@ std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
         keep_rest<T>(c, at, update.gradient.numel());
       }
     }
-    update.gradient.each_run(c, step, lazy);
+    update.gradient.each_run(c, step, lazy, {update.param, moment1, moment2});
     if (next1 >= 0) *c.out<T>(next1) = b1 * beta1;
     if (next2 >= 0) *c.out<T>(next2) = b2 * beta2;
   });

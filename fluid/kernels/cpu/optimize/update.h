@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "fluid/kernels/checked_inputs.h"
@@ -95,9 +96,11 @@ class Gradient {
   int64_t width() const { return input_.width; }
 
   // Calls step(first, count, g) for runs that cover the parameter, in tiles: element first + i has
-  // the gradient g(i). With `touched_only`, rows that a sparse gradient does not name are left out.
+  // the gradient g(i). With `touched_only`, rows that a sparse gradient does not name are left out;
+  // those that are named are on their way to the caches where `states` says which arrays are used.
   template <class Step>
-  void each_run(const KernelContext& c, const Step& step, bool touched_only = false) {
+  void each_run(const KernelContext& c, const Step& step, bool touched_only = false,
+                std::initializer_list<InAndOut> states = {}) {
     if (!sparse()) {
       const T* const gradient = dense(c);
       c.tiles().split(input_.numel(), 1, [&](int64_t begin, int64_t end) {
@@ -109,12 +112,16 @@ class Gradient {
     const MergedRows<T>& rows = merged(c);
     if (touched_only) {
       const auto width = static_cast<size_t>(input_.width);
-      c.tiles().split(static_cast<int64_t>(rows.count()), input_.width,
-                      [&](int64_t begin, int64_t end) {
-                        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-                          step(static_cast<size_t>(rows.row(i)) * width, width,
-                               Elements<T>{rows.values() + i * width});
-                      });
+      c.tiles().split(
+          static_cast<int64_t>(rows.count()), input_.width, [&](int64_t begin, int64_t end) {
+            for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+              if (i + kRowsAhead < rows.count()) {
+                prefetch(c, states, rows.row(i + kRowsAhead));
+              }
+              step(static_cast<size_t>(rows.row(i)) * width, width,
+                   Elements<T>{rows.values() + i * width});
+            }
+          });
       return;
     }
     c.tiles().split(input_.height, input_.width,
@@ -129,6 +136,16 @@ class Gradient {
   const T* dense(const KernelContext& c) const { return c.in<T>(input_.position); }
 
  private:
+  static constexpr size_t kRowsAhead = 16;
+
+  void prefetch(const KernelContext& c, std::initializer_list<InAndOut> states, int64_t row) const {
+    for (const InAndOut& state : states) {
+      const T* const begin = c.in<T>(state.in) + row * input_.width;
+      __builtin_prefetch(begin, 1);
+      __builtin_prefetch(begin + input_.width - 1, 1);
+    }
+  }
+
   // The runs of rows begin to end - 1 of the parameter.
   template <class Step>
   void cover(const MergedRows<T>& rows, int64_t begin, int64_t end, const Step& step) const {
