@@ -29,9 +29,9 @@ struct Net {
 //   lenet        20-50-500-10 on 1 x 28 x 28
 //   resnet20     3 stages of 3 blocks, 16/32/64 channels, 1 x 1 projections, on 3 x 32 x 32
 //   ctr_dense    273-400-400-400-2, relu
-//   ctr_dnn_one_table  13 dense features and one id in each of 26 slots, of a million: embeddings of
-//                10 values (sparse gradient), joined, then 400-400-400-2, relu; 64 batches that take
-//                turns
+//   ctr_dnn_one_table  13 dense features and one id in each of 26 slots, of a million: embeddings
+//                of 10 values (sparse gradient), joined, then 400-400-400-2, relu; 64 batches that
+//                take turns
 //   ctr_dnn_26_tables  the same with a table for each slot
 //   lstm         32 steps of 128 inputs and 128 units, the last state to 10 classes
 //   lstm_ragged  the same with sequences of 8 to 64 steps, in 16 batches that take turns
@@ -46,9 +46,9 @@ fluid::Variable append_net(const std::string& name);
 std::vector<fluid::Feed> make_batches(const std::string& name, int64_t rows);
 // With the ops of SGD, in programs of its own.
 Net make_net(const std::string& name, int64_t rows);
-// Sums of bags of 1 to 39 ids, of a million, of a table of `width` values each, and, with `backward`,
-// the table's sparse gradient for a gradient of the sums that is fed. 32 batches of `bags` take
-// turns.
+// Sums of bags of 1 to 39 ids, of a million, of a table of `width` values each, and, with
+// `backward`, the table's sparse gradient for a gradient of the sums that is fed. 32 batches of
+// `bags` take turns.
 Net make_bags(int64_t width, int64_t bags, bool backward);
 
 }  // namespace fleet::benchmarks

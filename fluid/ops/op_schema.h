@@ -179,8 +179,8 @@ struct OpSchema {
   // each. Gradients that an asynchronous worker merges before it sends are added up then; those of
   // other ops are averaged.
   bool linear_in_gradient = false;
-  // Of an update op that applies another one to rows of its parameter: the attribute that names that
-  // one. What that one's row says of gradients holds for this op (update_schema_of).
+  // Of an update op that applies another one to rows of its parameter: the attribute that names
+  // that one. What that one's row says of gradients holds for this op (update_schema_of).
   std::string applies = {};
   // Of an update op with these attributes: a gradient of selected rows changes these rows of Param
   // and no others. Empty: it may change all.

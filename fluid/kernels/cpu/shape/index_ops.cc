@@ -1,4 +1,6 @@
 // Ops that take elements from places or put them there.
+#include "fluid/ops/shape/index_ops.h"
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -12,7 +14,6 @@
 #include "fluid/kernels/cpu/tile_copy.h"
 #include "fluid/kernels/shape/expansion.h"
 #include "fluid/kernels/shape/row_ops.h"
-#include "fluid/ops/shape/index_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {
