@@ -491,10 +491,9 @@ Status CheckpointJob::check_one(const path& folder, const fluid::Scope& scope, C
     if (Status status = fits(name); !status.ok()) return status;
     if (Status status = checkpoint.check(name); !status.ok()) return status;
   }
-  const Status tables = job_.cluster.server_num == 0
-                            ? read_tables(checkpoint, scope, checked.tables)
-                        : checked.by_servers ? Status()
-                                             : servers_must("read");
+  Status tables = job_.cluster.server_num == 0 ? read_tables(checkpoint, scope, checked.tables)
+                  : checked.by_servers         ? Status()
+                                               : servers_must("read");
   if (!tables.ok()) return tables;
   return own_.read(checkpoint, checked.own);
 }

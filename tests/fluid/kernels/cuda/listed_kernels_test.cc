@@ -94,6 +94,9 @@ std::set<std::string> on_the_host() {
   add({"dc_compensate", "dgc", "dgc_momentum", "fake_init", "interleave_rows", "marked_row_sums",
        "merge_ids", "ref_by_trainer_id", "split_byref", "split_ids", "split_selected_rows",
        "squared_row_sums", "sum_marked_rows"});
+  // Growing tables are on the host.
+  add({"add_growing_table_shows", "lookup_growing_table", "lookup_growing_table_grad",
+       "make_growing_table", "split_growing_rows", "update_growing_table"});
   // Values of the host decide: shapes, blocks, arrays, what is printed.
   add({"lod_array_length", "print", "range", "read_from_array", "read_from_array_grad",
        "select_input", "select_output", "sequence_mask", "tensor_array_to_tensor",
@@ -104,9 +107,10 @@ std::set<std::string> on_the_host() {
   // Once in a while, or a few numbers.
   add({"assign_value", "auc", "precision_recall", "truncated_gaussian_random"});
   // Not written yet.
-  add({"gru", "gru_grad", "lstm", "lstm_grad", "max_pool2d_with_index",
-       "max_pool2d_with_index_grad", "sequence_conv", "sequence_conv_grad", "sequence_pad",
-       "sequence_pad_grad", "sequence_unpad", "sequence_unpad_grad"});
+  add({"fused_embedding_seq_pool", "fused_embedding_seq_pool_grad", "gru", "gru_grad", "hash",
+       "lstm", "lstm_grad", "max_pool2d_with_index", "max_pool2d_with_index_grad", "sequence_conv",
+       "sequence_conv_grad", "sequence_pad", "sequence_pad_grad", "sequence_unpad",
+       "sequence_unpad_grad"});
   return ops;
 }
 
