@@ -36,6 +36,8 @@ TEST(GoldenLayers, EveryLayerFunctionHasABuilder) {
   ASSERT_GT(functions.size(), 150U);
   const auto builders = all_builders();
   for (const std::string& name : functions) {
+    // Not in Paddle 1.8.
+    if (name == "sparse_embedding") continue;
     EXPECT_TRUE(builders.contains(name)) << name;
   }
 }

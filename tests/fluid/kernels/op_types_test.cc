@@ -337,6 +337,14 @@ TypedOps tried_elsewhere() {
   // dense_ops_test.cc, tests/fluid/layers/sequence_test.cc, slices_test.cc, averages_test.cc.
   add({"range", "sequence_mask"}, kWhole);
   add({"where_index", "split_ids", "average_accumulates"}, {DType::kInt64});
+  // tests/fluid/layers/embedding_test.cc, sparse_embedding_test.cc beside it,
+  // tests/fluid/optimizer/growing_optimizers_test.cc, growing_tables_cluster_test.cc.
+  add({"fused_embedding_seq_pool", "fused_embedding_seq_pool_grad"},
+      {DType::kFloat32, DType::kFloat64});
+  add({"make_growing_table", "lookup_growing_table", "lookup_growing_table_grad",
+       "update_growing_table", "split_growing_rows", "add_growing_table_shows"},
+      {DType::kFloat32});
+  add({"add_growing_table_shows"}, {DType::kInt64});
   // tests/strategies/collective/norms_over_shards_test.cc.
   add({"sync_batch_norm", "sync_batch_norm_sums", "sync_batch_norm_grad",
        "sync_batch_norm_grad_sums"},

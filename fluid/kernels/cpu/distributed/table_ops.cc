@@ -82,7 +82,6 @@ std::unique_ptr<Prepared> prepare_split_rows(PrepareContext& context) {
 }
 
 // The rows of each server, those of equal ids summed.
-template <class T>
 std::unique_ptr<Prepared> prepare_split_growing_rows(PrepareContext& context) {
   require_rows(context);
   const int x = context.input("X");
@@ -90,33 +89,34 @@ std::unique_ptr<Prepared> prepare_split_growing_rows(PrepareContext& context) {
   for (size_t i = 0; i < context.output_count("Out"); ++i) {
     outs.push_back(context.own_output("Out", i));
   }
-  return make_prepared([=, merged = MergedRows<T>(), chosen = std::vector<std::vector<size_t>>()](
-                           const KernelContext& c) mutable {
-    const SelectedRows& source = c.rows_input(x);
-    const int64_t width = row_width(source.value);
-    merged.merge(source, SelectedRows::kNoHeight, width, c.tiles());
-    chosen.resize(outs.size());
-    for (auto& of_server : chosen) of_server.clear();
-    for (size_t i = 0; i < merged.count(); ++i) {
-      chosen[server_of_id(static_cast<uint64_t>(merged.row(i)), outs.size())].push_back(i);
-    }
-    for (size_t server = 0; server < outs.size(); ++server) {
-      const std::vector<size_t>& from = chosen[server];
-      const auto count = static_cast<int64_t>(from.size());
-      SelectedRows part{.rows = {}, .height = SelectedRows::kNoHeight, .value = {}};
-      part.rows.reserve(from.size());
-      for (const size_t i : from) part.rows.push_back(merged.row(i));
-      part.value = Tensor(dtype_of<T>(), Shape{count, width});
-      T* to = part.value.template data<T>();
-      c.tiles().split(count, width, [&](int64_t begin, int64_t end) {
-        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-          const auto floats = static_cast<size_t>(width);
-          std::copy_n(merged.values() + from[i] * floats, floats, to + i * floats);
+  return make_prepared(
+      [=, merged = MergedRows<float>(),
+       chosen = std::vector<std::vector<size_t>>()](const KernelContext& c) mutable {
+        const SelectedRows& source = c.rows_input(x);
+        const int64_t width = row_width(source.value);
+        merged.merge(source, SelectedRows::kNoHeight, width, c.tiles());
+        chosen.resize(outs.size());
+        for (auto& of_server : chosen) of_server.clear();
+        for (size_t i = 0; i < merged.count(); ++i) {
+          chosen[server_of_id(static_cast<uint64_t>(merged.row(i)), outs.size())].push_back(i);
+        }
+        for (size_t server = 0; server < outs.size(); ++server) {
+          const std::vector<size_t>& from = chosen[server];
+          const auto count = static_cast<int64_t>(from.size());
+          SelectedRows part{.rows = {}, .height = SelectedRows::kNoHeight, .value = {}};
+          part.rows.reserve(from.size());
+          for (const size_t i : from) part.rows.push_back(merged.row(i));
+          part.value = Tensor(DType::kFloat32, Shape{count, width});
+          auto* to = part.value.data<float>();
+          c.tiles().split(count, width, [&](int64_t begin, int64_t end) {
+            for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+              const auto floats = static_cast<size_t>(width);
+              std::copy_n(merged.values() + from[i] * floats, floats, to + i * floats);
+            }
+          });
+          c.output_value(outs[server]) = std::move(part);
         }
       });
-      c.output_value(outs[server]) = std::move(part);
-    }
-  });
 }
 
 // Ids of lookup_table end in a dimension of 1, which its output has not.
@@ -173,10 +173,10 @@ std::unique_ptr<Prepared> prepare_merge_ids(PrepareContext& context) {
 
 void register_table_ops(KernelTable& table) {
   table.add_last("split_ids", DeviceKind::kCpu, DType::kInt64, {"sort", prepare_split_ids});
+  table.add_last("split_growing_rows", DeviceKind::kCpu, DType::kFloat32,
+                 {"sort", prepare_split_growing_rows});
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
     table.add_last("split_ids", DeviceKind::kCpu, dtype_of<T>(), {"sort", prepare_split_rows<T>});
-    table.add_last("split_growing_rows", DeviceKind::kCpu, dtype_of<T>(),
-                   {"sort", prepare_split_growing_rows<T>});
     table.add_last("merge_ids", DeviceKind::kCpu, dtype_of<T>(), {"rows", prepare_merge_ids<T>});
   });
 }
