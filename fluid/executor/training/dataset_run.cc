@@ -20,6 +20,7 @@ constexpr int kAgreedSteps = 8;
 
 std::vector<std::string> names_of(const std::vector<data::UseVar>& variables) {
   std::vector<std::string> names;
+  names.reserve(variables.size());
   for (const data::UseVar& variable : variables) names.push_back(variable.name);
   return names;
 }
@@ -158,6 +159,7 @@ class DatasetRunner {
 
 std::vector<data::UseVar> use_vars(const std::vector<Variable>& variables) {
   std::vector<data::UseVar> all;
+  all.reserve(variables.size());
   for (const Variable& variable : variables) {
     all.push_back({.name = variable.name(),
                    .dtype = variable.dtype(),
