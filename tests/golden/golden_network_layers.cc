@@ -260,6 +260,17 @@ void add_network_layers(std::map<std::string, Builder>& builders) {
     const auto size = call.args.get<std::vector<int64_t>>("size", {});
     return {fluid::embedding(call.in("input"), Shape(size), embedding_options(call))};
   };
+  builders["fused_embedding_seq_pool"] = [](Call& call) -> Outputs {
+    const auto size = call.args.get<std::vector<int64_t>>("size", {});
+    const fluid::EmbeddingOptions options = embedding_options(call);
+    return {
+        fluid::contrib::layers::fused_embedding_seq_pool(call.in("input"), Shape(size),
+                                                         {.is_sparse = options.is_sparse,
+                                                          .padding_idx = options.padding_idx,
+                                                          .combiner = text(call, "combiner", "sum"),
+                                                          .param_attr = options.param_attr,
+                                                          .dtype = options.dtype})};
+  };
   builders["nce"] = build_nce;
   builders["hsigmoid"] = build_hsigmoid;
   builders["auc"] = build_auc;
