@@ -163,6 +163,7 @@ int64_t always(int64_t, int64_t) {
 const std::map<std::string, Model>& models() {
   static const std::map<std::string, Model> kModels = {
       {"mlp", {.input = {32}, .classes = 2, .build = mlp<128>}},
+      {"quick_start", {.input = {64}, .build = mlp<128>}},
       {"mlp_2048", {.input = {784}, .build = mlp<2048>}},
       {"lenet", {.input = {1, 28, 28}, .build = lenet}},
       {"resnet20", {.input = {3, 32, 32}, .build = resnet20}},

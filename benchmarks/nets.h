@@ -25,6 +25,7 @@ struct Net {
 
 // `name` is one of:
 //   mlp          32-128-128-2, tanh
+//   quick_start  64-128-128-10, tanh
 //   mlp_2048     784-2048-2048-10, tanh
 //   lenet        20-50-500-10 on 1 x 28 x 28
 //   resnet20     3 stages of 3 blocks, 16/32/64 channels, 1 x 1 projections, on 3 x 32 x 32

@@ -1,5 +1,6 @@
 #include "base/process/tile_pool.h"
 
+#include <chrono>
 #include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
@@ -10,8 +11,23 @@
 namespace fleet {
 namespace {
 
-// Looks for work, each as long as a pause: some microseconds.
-constexpr int kLooks = 400;
+// How long a thread looks for work before it sleeps. Waking it takes as long as a small op, so that
+// the gaps between the parallel ops of a small net's step must not put it to sleep.
+constexpr std::chrono::microseconds kLooking(500);
+constexpr int kLooksOfAClock = 64;
+
+// Whether ready() became true while the caller looked.
+template <class Ready>
+bool seen_while_looking(const Ready& ready) {
+  const auto end = std::chrono::steady_clock::now() + kLooking;
+  do {
+    for (int look = 0; look < kLooksOfAClock; ++look) {
+      if (ready()) return true;
+      _mm_pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
 
 // What at_work_ has when a round is over and the threads that took part are done. While it goes on
 // the number is that of those, 0 or more: who comes late stays out, and nobody waits for it.
@@ -135,20 +151,16 @@ void TilePool::serve() {
 }
 
 uint32_t TilePool::wait_for_round(uint32_t seen) const {
-  for (int look = 0; options_.spins && look < kLooks; ++look) {
-    const uint32_t now = round_.load(std::memory_order_acquire);
-    if (now != seen) return now;
-    _mm_pause();
+  const auto began = [&] { return round_.load(std::memory_order_acquire) != seen; };
+  if (!options_.spins || !seen_while_looking(began)) {
+    round_.wait(seen, std::memory_order_acquire);
   }
-  round_.wait(seen, std::memory_order_acquire);
   return round_.load(std::memory_order_acquire);
 }
 
 void TilePool::wait_for_others() const {
-  for (int look = 0; options_.spins && look < kLooks; ++look) {
-    if (at_work_.load(std::memory_order_acquire) == kOver) return;
-    _mm_pause();
-  }
+  const auto over = [&] { return at_work_.load(std::memory_order_acquire) == kOver; };
+  if (options_.spins && seen_while_looking(over)) return;
   for (int now = at_work_.load(std::memory_order_acquire); now != kOver;
        now = at_work_.load(std::memory_order_acquire)) {
     at_work_.wait(now, std::memory_order_acquire);

@@ -61,6 +61,23 @@ Row scaling(const Rounds& rounds, const std::string& net, int64_t rows) {
   return row;
 }
 
+// The quick start's: so short that tiles are hardly worth handing over.
+Row small_steps(const Rounds& rounds) {
+  constexpr int kSmallRounds = 20;
+  const std::string net = "quick_start";
+  Row row = {.unit = "steps/s", .peer = "one thread", .kind = BenchPeer::kReference};
+  if (usable_cores() < 2) {
+    row.skipped = "this machine has 1 core";
+    return row;
+  }
+  Steps two(net, 32, 2);
+  Steps one(net, 32, 1);
+  row.target = 0.97;
+  row.take(rounds.pairs(
+      kSmallRounds, [&] { return two.rate(); }, [&] { return one.rate(); }));
+  return row;
+}
+
 Benchmark scaling_row(const std::string& name, const std::string& net, int64_t rows) {
   return {name, [=](const Rounds& rounds) { return scaling(rounds, net, rows); }};
 }
@@ -71,7 +88,8 @@ Benchmark scaling_row(const std::string& name, const std::string& net, int64_t r
 int main(int argc, char** argv) {
   using namespace fleet::benchmarks;
   return bench_main(argc, argv, "What many threads of one process's ops are worth.",
-                    {scaling_row("scaling_resnet20", "resnet20", 64),
+                    {{"small_steps_2t", small_steps},
+                     scaling_row("scaling_resnet20", "resnet20", 64),
                      scaling_row("scaling_transformer", "transformer", 16),
                      scaling_row("scaling_ctr_dense", "ctr_dense", 1000)});
 }
