@@ -276,9 +276,8 @@ Net make_bags(int64_t width, int64_t bags, bool backward) {
   const fluid::ProgramGuard programs(net.main, net.startup);
   const fluid::unique_name::Guard names;
   const auto ids = layers::data("ids", {1}, fluid::DType::kInt64, {.lod_level = 1});
-  const auto rows = layers::embedding(ids, {kBagIds, width},
-                                      {.is_sparse = true, .param_attr = {.name = "table"}});
-  const auto sums = layers::sequence_pool(rows, "sum");
+  const auto sums = fluid::contrib::layers::fused_embedding_seq_pool(
+      ids, {kBagIds, width}, {.is_sparse = true, .param_attr = {.name = "table"}});
   net.cost = sums.name();
   if (backward) {
     const auto upstream = layers::data("upstream", {width});

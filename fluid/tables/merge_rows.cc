@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/prefetch.h"
 #include "base/strings.h"
 #include "fluid/tables/float_copy_impl.h"
 
@@ -350,37 +351,16 @@ class Merge {
     return ids;
   }
 
-  // All values of a part at once, where each contributor's lie side by side: memory gives lines in
-  // their order sooner than in that of the ids. False: they are not, or too many.
-  bool fetch_values(size_t p) const {
-    constexpr size_t kMostAtOnce = 4 * kPartEntries;
-    if (!form_.ascending || begins_[p + 1] - begins_[p] > kMostAtOnce) return false;
-    constexpr size_t kLineFloats = 16;
-    const size_t n = contributors_.size();
-    const bool last = p + 2 == begins_.size();
-    for (size_t c = 0; c < n; ++c) {
-      const size_t end = last ? contributors_[c].keys.size() : first_rows_[(p + 1) * n + c];
-      const float* const values = contributors_[c].values;
-      const float* const stop = values + end * width_;
-      for (const float* at = values + first_rows_[p * n + c] * width_; at < stop;
-           at += kLineFloats) {
-        _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
-      }
-    }
-    return true;
-  }
-
   // Most ids have few contributors: these are summed in registers.
   void sum_part(size_t p, uint64_t* keys, float* out) const {
     const Entry* entry = entries(sorted_) + begins_[p];
     const Entry* const end = entries(sorted_) + begins_[p + 1];
     TreeSumOfSome sum(width_);
-    const bool fetched = fetch_values(p);
     while (entry != end) {
       const uint64_t key = form_.key(*entry);
       const Entry* next = entry;
       do {
-        if (!fetched && next + kRowsAhead < end) prefetch(next[kRowsAhead]);
+        if (next + kRowsAhead < end) fetch(next[kRowsAhead]);
         ++next;
       } while (next != end && form_.key(*next) == key);
       const RowWriter writer(out, width_, next == end || width_ < 8);
@@ -414,11 +394,7 @@ class Merge {
   const float* values_of(const Entry& entry) const {
     return contributors_[form_.contributor(entry)].values + form_.row(entry) * width_;
   }
-  void prefetch(const Entry& entry) const {
-    const float* const values = values_of(entry);
-    _mm_prefetch(reinterpret_cast<const char*>(values), _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(values + width_ - 1), _MM_HINT_T0);
-  }
+  void fetch(const Entry& entry) const { prefetch(values_of(entry), width_ * sizeof(float)); }
   static Entry* entries(const Buffer& memory) { return reinterpret_cast<Entry*>(memory.data()); }
 
   const std::span<const ContributedRows> contributors_;

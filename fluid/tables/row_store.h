@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/prefetch.h"
 #include "fluid/tables/line_memory.h"
 #include "fluid/tables/row_index_impl.h"
 
@@ -128,9 +129,6 @@ class RowStore {
     std::array<std::byte*, kStage> rows;
   };
 
-  static void prefetch(const void* address) {
-    _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0);
-  }
   std::byte* row_at(const Bucket& bucket, uint32_t number) const {
     return bucket.chunks[number / kChunkRows] + number % kChunkRows * row_bytes_;
   }
@@ -194,7 +192,6 @@ inline void RowStore::reach_groups(std::span<const uint64_t> keys, Stage& stage)
 }
 
 inline void RowStore::reach_rows(size_t count, size_t needed, Stage& stage) const {
-  constexpr size_t kLine = LineMemory::kLine;
   for (size_t i = 0; i < count; ++i) {
     const uint64_t hash = stage.hashes[i];
     const auto b = static_cast<uint32_t>(hash >> 52);
@@ -204,8 +201,7 @@ inline void RowStore::reach_rows(size_t count, size_t needed, Stage& stage) cons
     if (number == kNone) continue;
     std::byte* const row = row_at(buckets_[b], number);
     stage.rows[i] = row;
-    for (size_t at = 0; at < needed; at += kLine) prefetch(row + at);
-    if (reinterpret_cast<uintptr_t>(row) % kLine != 0) prefetch(row + needed - 1);
+    prefetch(row, needed);
   }
 }
 

@@ -7,8 +7,7 @@
 
 namespace fleet::fluid {
 
-void Lookup::check(int64_t id) const {
-  if (id >= 0 && id < height) return;
+void Lookup::refuse(int64_t id) const {
   throw_error(ErrorCode::kInvalidArgument,
               {.what = "an id is outside of the table",
                .where = where,

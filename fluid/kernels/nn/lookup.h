@@ -19,7 +19,12 @@ struct Lookup {
 
   bool is_padding(int64_t id) const { return padding >= 0 && id == padding; }
   // Throws UsageError for an id that is no row of the table.
-  void check(int64_t id) const;
+  void check(int64_t id) const {
+    if (id < 0 || id >= height) refuse(id);
+  }
+
+ private:
+  [[noreturn]] void refuse(int64_t id) const;
 };
 
 // Throws ProgramError that names the slot unless W is [height, width] and Ids are int64.

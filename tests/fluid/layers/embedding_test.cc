@@ -41,7 +41,7 @@ TEST_F(EmbeddingBags, HaveTheBitsOfRowsThatArePooled) {
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 300; ++i) lengths.push_back(i * 5 % 23);
   for (const BagCase& c : {BagCase{true, {}, 10}, BagCase{true, 7, 64}, BagCase{false, -1, 65},
-                           BagCase{false, {}, 1}}) {
+                           BagCase{true, {}, 93}, BagCase{false, {}, 1}}) {
     for (const int threads : {1, 3}) {
       const std::string what = str_cat(c.is_sparse, ", width ", c.width, ", ", threads, " threads");
       Program main;

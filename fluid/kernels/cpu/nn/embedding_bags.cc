@@ -13,10 +13,59 @@
 namespace fleet::fluid::cpu {
 namespace {
 
+// The sums of a bag's rows, in the order of its ids. Padding is a row of zeros, so that sums have
+// the bits that they have of rows.
 template <class T>
-void add_row(const T* __restrict row, T* __restrict sum, int64_t width) {
-  for (int64_t k = 0; k < width; ++k) sum[k] += row[k];
-}
+class BagSums {
+  using Vector [[gnu::vector_size(32), gnu::aligned(alignof(T)), gnu::may_alias]] = T;
+  static constexpr int64_t kLanes = 32 / sizeof(T);
+
+ public:
+  BagSums(const LookedUpRows<T>& rows, const T* zeros, int64_t width)
+      : rows_(rows), zeros_(zeros), width_(width) {}
+
+  // Of ids begin to end - 1, of which there are some.
+  void write(int64_t begin, int64_t end, T* out) const {
+    int64_t column = 0;
+    column = in_registers<8>(begin, end, column, out);
+    column = in_registers<2>(begin, end, column, out);
+    column = in_registers<1>(begin, end, column, out);
+    if (column == width_) return;
+    std::copy(row(begin) + column, row(begin) + width_, out + column);
+    for (int64_t i = begin + 1; i < end; ++i) {
+      const T* const from = row(i);
+      for (int64_t k = column; k < width_; ++k) out[k] += from[k];
+    }
+  }
+
+ private:
+  const T* row(int64_t i) const {
+    const T* const found = rows_.at(i);
+    return found == nullptr ? zeros_ : found;
+  }
+
+  // So many vectors of columns at a time, from `column` on; gives the first column that is left.
+  template <int kVectors>
+  int64_t in_registers(int64_t begin, int64_t end, int64_t column, T* out) const {
+    constexpr int64_t kColumns = kVectors * kLanes;
+    for (; column + kColumns <= width_; column += kColumns) {
+      Vector sums[kVectors];
+      const auto* first = reinterpret_cast<const Vector*>(row(begin) + column);
+      for (int v = 0; v < kVectors; ++v) sums[v] = first[v];
+      for (int64_t i = begin + 1; i < end; ++i) {
+        const auto* from = reinterpret_cast<const Vector*>(row(i) + column);
+        for (int v = 0; v < kVectors; ++v) sums[v] += from[v];
+      }
+      auto* to = reinterpret_cast<Vector*>(out + column);
+      for (int v = 0; v < kVectors; ++v) to[v] = sums[v];
+    }
+    return column;
+  }
+
+  const LookedUpRows<T>& rows_;
+  const T* const zeros_;
+  const int64_t width_;
+};
 
 // Where bags begin, for a kernel whose ids are lookup_of's.
 SequenceInput bags_of(const PrepareContext& context) {
@@ -31,7 +80,6 @@ std::unique_ptr<Prepared> prepare_bags(PrepareContext& context) {
   const SequenceInput bags = bags_of(context);
   const int out = context.own_output("Out");
   context.own_lod();
-  // Padding is a row of zeros, so that sums have the bits that they have of rows.
   const std::vector<T> zeros(static_cast<size_t>(lookup.width));
   return make_prepared([=](const KernelContext& c) {
     const Offsets& offsets = bags.offsets(c);
@@ -40,19 +88,15 @@ std::unique_ptr<Prepared> prepare_bags(PrepareContext& context) {
     sums.set_lod(outer_levels(bags.tensor(c).lod()));
     T* const outs = sums.template data<T>();
     const LookedUpRows<T> rows(lookup, c);
+    const BagSums<T> bag_sums(rows, zeros.data(), width);
     split_sequences(c.tiles(), offsets, width, [&](int64_t bag) {
       T* const sum = outs + bag * width;
       const int64_t begin = offsets[static_cast<size_t>(bag)];
       const int64_t end = offsets[static_cast<size_t>(bag) + 1];
-      if (begin == end) std::fill_n(sum, width, T{});
-      for (int64_t i = begin; i < end; ++i) {
-        const T* const found = rows.at(i);
-        const T* const row = found == nullptr ? zeros.data() : found;
-        if (i == begin) {
-          std::copy_n(row, width, sum);
-        } else {
-          add_row(row, sum, width);
-        }
+      if (begin == end) {
+        std::fill_n(sum, width, T{});
+      } else {
+        bag_sums.write(begin, end, sum);
       }
     });
   });

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/prefetch.h"
 #include "fluid/kernels/nn/lookup.h"
 
 namespace fleet::fluid::cpu {
@@ -12,32 +13,38 @@ template <class T>
 class LookedUpRows {
  public:
   LookedUpRows(const Lookup& lookup, const KernelContext& c)
-      : lookup_(lookup), table_(c.in<T>(lookup.w)), ids_(c.in<int64_t>(lookup.ids)) {}
+      : lookup_(lookup),
+        table_(c.in<T>(lookup.w)),
+        ids_(c.in<int64_t>(lookup.ids)),
+        count_(lookup.count),
+        height_(lookup.height),
+        width_(lookup.width),
+        padding_(lookup.padding) {}
 
   // The row of id i of all; null for padding. Throws UsageError for an id that is no row.
   const T* at(int64_t i) const {
-    if (i + kAhead < lookup_.count) prefetch(ids_[i + kAhead]);
+    if (i + kAhead < count_) fetch(ids_[i + kAhead]);
     const int64_t id = ids_[i];
-    if (lookup_.is_padding(id)) return nullptr;
-    lookup_.check(id);
-    return table_ + id * lookup_.width;
+    if (id == padding_ && id >= 0) return nullptr;
+    if (!has(id)) lookup_.check(id);
+    return table_ + id * width_;
   }
 
  private:
-  static constexpr int64_t kAhead = 16;
-  static constexpr size_t kLine = 64;
+  static constexpr int64_t kAhead = 32;
 
-  void prefetch(int64_t id) const {
-    if (id < 0 || id >= lookup_.height) return;
-    const auto* const row = reinterpret_cast<const char*>(table_ + id * lookup_.width);
-    const size_t bytes = static_cast<size_t>(lookup_.width) * sizeof(T);
-    for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at);
-    __builtin_prefetch(row + bytes - 1);
+  bool has(int64_t id) const { return static_cast<uint64_t>(id) < static_cast<uint64_t>(height_); }
+  void fetch(int64_t id) const {
+    if (has(id)) prefetch(table_ + id * width_, static_cast<size_t>(width_) * sizeof(T));
   }
 
   const Lookup& lookup_;
   const T* const table_;
   const int64_t* const ids_;
+  const int64_t count_;
+  const int64_t height_;
+  const int64_t width_;
+  const int64_t padding_;
 };
 
 }  // namespace fleet::fluid::cpu

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/kernel.h"
@@ -116,7 +117,7 @@ class Gradient {
           static_cast<int64_t>(rows.count()), input_.width, [&](int64_t begin, int64_t end) {
             for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
               if (i + kRowsAhead < rows.count()) {
-                prefetch(c, states, rows.row(i + kRowsAhead));
+                fetch(c, states, rows.row(i + kRowsAhead));
               }
               step(static_cast<size_t>(rows.row(i)) * width, width,
                    Elements<T>{rows.values() + i * width});
@@ -138,11 +139,10 @@ class Gradient {
  private:
   static constexpr size_t kRowsAhead = 16;
 
-  void prefetch(const KernelContext& c, std::initializer_list<InAndOut> states, int64_t row) const {
+  void fetch(const KernelContext& c, std::initializer_list<InAndOut> states, int64_t row) const {
+    const auto width = static_cast<size_t>(input_.width);
     for (const InAndOut& state : states) {
-      const T* const begin = c.in<T>(state.in) + row * input_.width;
-      __builtin_prefetch(begin, 1);
-      __builtin_prefetch(begin + input_.width - 1, 1);
+      prefetch(c.in<T>(state.in) + static_cast<size_t>(row) * width, width * sizeof(T));
     }
   }
 
