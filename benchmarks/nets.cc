@@ -43,13 +43,23 @@ Variable ctr_dense(const Variable& x, int64_t classes) {
   return layers::fc(last, classes, {.act = "softmax"});
 }
 
-// All slots are looked up at once.
-Variable ctr_dnn_one_table(const Variable& dense, int64_t classes) {
+// All slots are looked up at once, by `look_up`.
+template <class LookUp>
+Variable ctr_dnn_of(const Variable& dense, int64_t classes, const LookUp& look_up) {
   const auto ids = layers::data("ids", {kCtrSlots, 1}, fluid::DType::kInt64);
-  const auto rows =
-      layers::embedding(ids, {kCtrSlots * kCtrSlotIds, kCtrWidth}, {.is_sparse = true});
-  const auto joined = layers::reshape(rows, {-1, kCtrSlots * kCtrWidth});
+  const auto joined = layers::reshape(look_up(ids), {-1, kCtrSlots * kCtrWidth});
   return ctr_dense(layers::concat({dense, joined}, 1), classes);
+}
+
+Variable ctr_dnn_one_table(const Variable& dense, int64_t classes) {
+  return ctr_dnn_of(dense, classes, [](const Variable& ids) {
+    return layers::embedding(ids, {kCtrSlots * kCtrSlotIds, kCtrWidth}, {.is_sparse = true});
+  });
+}
+
+Variable ctr_dnn_growing(const Variable& dense, int64_t classes) {
+  return ctr_dnn_of(dense, classes,
+                    [](const Variable& ids) { return layers::sparse_embedding(ids, kCtrWidth); });
 }
 
 void add_ctr_ids(int64_t batch, int64_t rows, fluid::Feed& feed) {
@@ -172,6 +182,12 @@ const std::map<std::string, Model>& models() {
        {.input = {kCtrDense},
         .classes = 2,
         .build = ctr_dnn_one_table,
+        .batches = kCtrBatches,
+        .add_ids = add_ctr_ids}},
+      {"ctr_dnn_growing",
+       {.input = {kCtrDense},
+        .classes = 2,
+        .build = ctr_dnn_growing,
         .batches = kCtrBatches,
         .add_ids = add_ctr_ids}},
       {"ctr_dnn_26_tables",

@@ -34,6 +34,7 @@ struct Net {
 //                of 10 values (sparse gradient), joined, then 400-400-400-2, relu; 64 batches that
 //                take turns
 //   ctr_dnn_26_tables  the same with a table for each slot
+//   ctr_dnn_growing    the same with one table that grows
 //   lstm         32 steps of 128 inputs and 128 units, the last state to 10 classes
 //   lstm_ragged  the same with sequences of 8 to 64 steps, in 16 batches that take turns
 //   lm_vocab30k  sentences of 20 of 30000 words: embedding (sparse gradient) and LSTM of 128, the

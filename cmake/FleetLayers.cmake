@@ -47,7 +47,7 @@ set(FLEET_LAYERS
   "tools: base"
   "tools_explain: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor fluid_io transpiler strategies_dump tools"
   "tools_comm_bench: base transport_collective cluster_spec role_maker strategies_config strategies_parameter_server strategies_jobs fleet tools"
-  "tools_inspect: base fluid_core fluid_io tools"
+  "tools_inspect: base fluid_core fluid_tables fluid_io tools"
   "tools_make_criteo: base tools"
   "experiments: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_optimizer fluid_data strategies_parameter_server strategies_parameter_server_protocol strategies_collective tools"
 )

@@ -137,7 +137,7 @@ std::string Fleet::State::progress() const {
               " cpu_s=", seconds(usage.ru_utime) + seconds(usage.ru_stime), " up_s=", up);
   const double staleness = observer->staleness;
   if (staleness >= 0) text += str_cat(" staleness=", staleness);
-  return text;
+  return text + observer->table_progress();
 }
 
 Fleet::Fleet(Environment environment) : state_(std::make_unique<State>()) {

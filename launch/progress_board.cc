@@ -410,11 +410,29 @@ std::string ProgressBoard::summary(TimePoint now) const {
                       or_dash(server.busy_so_far(), percent),
                       staleness ? fixed(*staleness, 2) : "-"});
     }
-    text += table_text(rows);
+    text += table_text(rows) + growing_tables();
   }
   text += restart_table(now);
   for (const std::string& found : nonfinite()) text += "not finite: " + found + "\n";
   return text;
+}
+
+// What servers that have growing tables keep in them.
+std::string ProgressBoard::growing_tables() const {
+  std::vector<std::vector<std::string>> rows = {
+      {"server", "table rows", "memory", "ids found", "admitted", "refused", "evicted"}};
+  for (const auto& [index, server] : servers_) {
+    if (!server.number("table_rows")) continue;
+    const double hits = server.number("table_hits").value_or(0);
+    const double ids = hits + server.number("table_misses").value_or(0);
+    rows.push_back({str_cat(index), or_dash(server.number("table_rows"), whole),
+                    or_dash(server.number("table_bytes"), bytes_text),
+                    ids > 0 ? percent(hits / ids) : "-",
+                    or_dash(server.number("table_admitted"), whole),
+                    or_dash(server.number("table_refused"), whole),
+                    or_dash(server.number("table_evicted"), whole)});
+  }
+  return rows.size() > 1 ? table_text(rows) : "";
 }
 
 // Of a job that is over, the busy share is that of its whole life.

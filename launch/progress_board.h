@@ -94,6 +94,7 @@ class ProgressBoard {
   };
 
   std::vector<Restart> restarts(TimePoint now) const;
+  std::string growing_tables() const;
   std::string restart_table(TimePoint now) const;
   void add_restarts(nlohmann::ordered_json& root, TimePoint now) const;
   static std::string nonfinite_text(const Process& process);

@@ -188,11 +188,12 @@ void refuse_growing_tables(const fluid::Program& program, const char* mode) {
   for (const fluid::VarDesc* param : program.global_block().parameters()) {
     if (param->kind != fluid::VarKind::kGrowingTable) continue;
     throw_error(ErrorCode::kNotSupported,
-                {.what = "growing tables are of one process",
+                {.what = "a job of this mode cannot train growing tables",
                  .where = "parameter '" + param->name + "'",
                  .expected = "tables with a height in a job with " + std::string(mode),
                  .got = "a growing table",
-                 .fix = "use layers::embedding with is_sparse or is_distributed"});
+                 .fix = "train it with parameter servers in step, asynchronously or half "
+                        "asynchronously, or use layers::embedding"});
   }
 }
 

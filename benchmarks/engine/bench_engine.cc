@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "benchmarks/engine/net_sizes.h"
 #include "benchmarks/engine/own_memory.h"
 #include "benchmarks/engine/torch_peer.h"
 #include "benchmarks/harness/harness.h"
@@ -48,6 +49,9 @@ class OurSteps {
     const Rate rate = rate_of(kSeconds, [&] { net_.train(executor_); });
     processor_.push_back(rate.processor);
     return rate.wall;
+  }
+  void train(int64_t steps) {
+    for (int64_t i = 0; i < steps; ++i) net_.train(executor_);
   }
   double processor_median() const { return median(processor_); }
 
@@ -109,6 +113,22 @@ Row steps(const Rounds& rounds, const Step& step, double target, Net net) {
 
 Row steps(const Rounds& rounds, const Step& step, double target) {
   return steps(rounds, step, target, make_net(step.net, step.rows));
+}
+
+// Of the net on a table that grows, once all batches' ids have rows.
+Row growing_steps(const Rounds& rounds, int threads) {
+  const auto step = [=](const char* net) {
+    return Step{.net = net, .rows = 1000, .threads = threads};
+  };
+  OurSteps growing(step("ctr_dnn_growing"));
+  OurSteps fixed(step("ctr_dnn_one_table"));
+  growing.train(kCtrBatches);
+  Row row = {.unit = "steps/s", .peer = "a table with a height", .kind = BenchPeer::kReference};
+  row.target = 1 / 1.3;
+  row.note = instruction_set();
+  row.take(rounds.pairs(
+      kRounds, [&] { return growing.rate(); }, [&] { return fixed.rate(); }));
+  return row;
 }
 
 // Sums of bags, forward or with the table's gradient.
@@ -284,6 +304,10 @@ std::vector<Benchmark> all() {
                       [=](const Rounds& rounds) { return steps(rounds, step, target); }});
     }
     against_jax(name, {net, 1000}, 1.0);
+  }
+  for (const int threads : {1, 2}) {
+    rows.push_back({str_cat("ctr_dnn_growing_", threads, "t"),
+                    [=](const Rounds& rounds) { return growing_steps(rounds, threads); }});
   }
   for (const int threads : {1, 2}) {
     for (const int64_t width : {16, 64}) {

@@ -105,11 +105,13 @@ Rate torch_rate(const Step& step, const TorchSetup& setup, double seconds) {
 }
 
 TorchSetup fastest(const Step& step, const std::vector<TorchSetup>& setups, double seconds) {
-  const auto rate = [&](const TorchSetup& setup) { return torch_rate(step, setup, seconds).wall; };
-  const TorchSetup best = greatest(setups, rate);
-  TorchSetup keeping = best;
-  keeping.keeps_memory = true;
-  return greatest({best, keeping}, rate);
+  std::vector<TorchSetup> all = setups;
+  for (TorchSetup setup : setups) {
+    setup.keeps_memory = true;
+    all.push_back(setup);
+  }
+  return greatest(all,
+                  [&](const TorchSetup& setup) { return torch_rate(step, setup, seconds).wall; });
 }
 
 double torch_peak_kilobytes(const Step& step, const TorchSetup& setup) {

@@ -1,5 +1,6 @@
 // Predicts clicks: 26 categories, whose ids look rows of one table up, and 13 numbers go through
-// three hidden layers. Files are in the format of Criteo's logs; fleet-make-criteo writes some.
+// three hidden layers. The table has a height, to which ids are hashed, or grows. Files are in the
+// format of Criteo's logs; fleet-make-criteo writes some.
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,10 @@ struct Net {
   layers::Auc auc;
 };
 
+bool grows(const quick_start::Options& options) {
+  return options.table == "growing";
+}
+
 std::vector<int64_t> widths(const std::string& text) {
   std::vector<int64_t> all;
   for (const std::string& word : fleet::split(text, ',')) {
@@ -42,20 +47,34 @@ std::vector<int64_t> widths(const std::string& text) {
   return all;
 }
 
+// The rows of the ids of each slot.
+std::vector<fluid::Variable> look_up(const std::vector<fluid::Variable>& slots,
+                                     const quick_start::Options& options) {
+  const fluid::ParamAttr table = {.name = "ids",
+                                  .initializer = fluid::initializer::Uniform{-0.05, 0.05}};
+  if (grows(options)) return layers::sparse_embedding(slots, kEmbedding, {.param_attr = table});
+  std::vector<fluid::Variable> rows;
+  for (const fluid::Variable& ids : slots) {
+    rows.push_back(layers::embedding(ids, {options.table_rows, kEmbedding},
+                                     {.is_sparse = true,
+                                      .is_distributed = options.table == "distributed",
+                                      .param_attr = table}));
+  }
+  return rows;
+}
+
 Net ctr_dnn(const quick_start::Options& options) {
   Net net;
   const auto numbers = layers::data("dense_input", {data::kCriteoDense});
-  net.inputs = {numbers};
-  std::vector<fluid::Variable> features = {numbers};
+  std::vector<fluid::Variable> slots;
   for (int i = 1; i <= data::kCriteoCategories; ++i) {
-    const auto ids =
-        layers::data(fleet::str_cat("C", i), {1}, fluid::DType::kInt64, {.lod_level = 1});
-    const auto rows = layers::embedding(
-        ids, {options.table_rows, kEmbedding},
-        {.is_sparse = true,
-         .is_distributed = options.table == "distributed",
-         .param_attr = {.name = "ids", .initializer = fluid::initializer::Uniform{-0.05, 0.05}}});
-    net.inputs.push_back(ids);
+    slots.push_back(
+        layers::data(fleet::str_cat("C", i), {1}, fluid::DType::kInt64, {.lod_level = 1}));
+  }
+  net.inputs = {numbers};
+  net.inputs.insert(net.inputs.end(), slots.begin(), slots.end());
+  std::vector<fluid::Variable> features = {numbers};
+  for (const fluid::Variable& rows : look_up(slots, options)) {
     features.push_back(layers::sequence_pool(rows, "sum"));
   }
   auto top = layers::concat(features, 1);
@@ -76,8 +95,12 @@ std::unique_ptr<data::DatasetBase> clicks(const std::string& kind, const std::st
   auto dataset = data::DatasetFactory().create_dataset(kind);
   dataset->set_filelist({options.data_dir + "/" + glob});
   dataset->set_use_var(fluid::use_vars(net.inputs));
-  dataset->set_parser(std::make_shared<data::CriteoParser>(data::CriteoOptions{
-      .ids = data::CategoryIds::kHashed, .buckets = static_cast<uint64_t>(options.table_rows)}));
+  data::CriteoOptions format;
+  if (!grows(options)) {
+    format.ids = data::CategoryIds::kHashed;
+    format.buckets = static_cast<uint64_t>(options.table_rows);
+  }
+  dataset->set_parser(std::make_shared<data::CriteoParser>(format));
   dataset->set_batch_size(std::max(1, options.batch_size / fleet::worker_num()));
   dataset->set_thread(options.threads);
   return dataset;
@@ -104,7 +127,6 @@ void write_metrics(const std::string& file, const nlohmann::json& metrics) {
 int train(const quick_start::Options& options) {
   fluid::default_startup_program().set_random_seed(options.seed);
   const Net net = ctr_dnn(options);
-  auto test_program = fluid::default_main_program().clone(/*for_test=*/true);
   fluid::optimizer::Adam adam({.learning_rate = options.learning_rate, .lazy_mode = true});
 
   fleet::init(quick_start::make_role_maker(options));
@@ -137,7 +159,8 @@ int train(const quick_start::Options& options) {
   fleet::barrier_worker();
   auto test = clicks("QueueDataset", "test-*", net, options);
   test->set_filelist(fleet::util::get_file_shard(test->filelist()));
-  exe.infer_from_dataset(test_program, *test, {.print_period = options.print_period});
+  exe.infer_from_dataset(fluid::default_main_program(), *test,
+                         {.print_period = options.print_period});
   const double auc =
       fleet::util::get_global_auc(exe.scope(), net.auc.states[2].name(), net.auc.states[3].name());
   const double rate = fleet::all_reduce_worker(std::vector{samples_per_second})[0];

@@ -27,9 +27,10 @@ void add_click_flags(Options& options, po::options_description& all) {
   add("hogwild", po::bool_switch(&options.hogwild),
       "alone: that many threads train on one set of parameters without a lock");
   add("table_rows", po::value(&options.table_rows)->default_value(options.table_rows),
-      "rows of the table of embeddings, to which ids are hashed");
+      "rows of the table of embeddings, to which ids are hashed, unless it grows");
   add("table", po::value(&options.table)->default_value(options.table),
-      "where servers have the table: sliced, or distributed, which spreads its rows in turns");
+      "sliced over servers, distributed, which spreads its rows in turns, or growing: rows of any "
+      "id, made when training first looks them up");
   add("shuffle_dir", po::value(&options.shuffle_dir),
       "spread the records at random over the workers, which give each other records in this "
       "folder");
@@ -124,8 +125,8 @@ void check(const Options& options, const po::variables_map& given) {
   require(std::find(kStrategies.begin(), kStrategies.end(), options.strategy) != kStrategies.end(),
           "strategy", ("one of " + fleet::join(kStrategies, ", ")).c_str(),
           options.strategy + fleet::did_you_mean(options.strategy, kStrategies));
-  require(options.table == "sliced" || options.table == "distributed", "table",
-          "sliced or distributed", options.table);
+  require(options.table == "sliced" || options.table == "distributed" || options.table == "growing",
+          "table", "sliced, distributed or growing", options.table);
   require(options.amp == "off" || options.amp == "float16" || options.amp == "bfloat16", "amp",
           "off, float16 or bfloat16", options.amp);
   require(!options.sparse || !options.model_dir.empty(), "model_dir",

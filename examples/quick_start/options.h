@@ -40,7 +40,8 @@ struct Options {
   int threads = 1;               // that read; with asynchronous strategies as many train
   bool hogwild = false;          // alone, as many train on one set of parameters
   int64_t table_rows = 0;        // ids are hashed to as many
-  std::string table = "sliced";  // or "distributed": its rows are spread over the servers
+  std::string table = "sliced";  // or "distributed": its rows are spread over the servers; or
+                                 // "growing": rows of any id
   std::string shuffle_dir;       // workers give each other records here
   std::string hidden = {};       // widths of the hidden layers, "400,400,400"
   int print_period = 100;        // batches from one line of progress to the next

@@ -137,10 +137,12 @@ class CheckpointJob::Writer {
                     {"folder", work.store.root().string()},
                     {"seconds", std::chrono::duration<double>(clock_.now() - begin).count()}});
     } catch (const Error& error) {
-      fluid::io::give_up_checkpoint_part(work.folder, work.part, work.parts, error.what(), files);
+      fluid::io::give_up_checkpoint_part(work.folder, work.part, work.parts, error.what(), files,
+                                         work.tables);
       outcome_ = Status(error.code(), error.text());
     } catch (const std::exception& error) {
-      fluid::io::give_up_checkpoint_part(work.folder, work.part, work.parts, error.what(), files);
+      fluid::io::give_up_checkpoint_part(work.folder, work.part, work.parts, error.what(), files,
+                                         work.tables);
       outcome_ = Status(ErrorCode::kInput, {.what = "a checkpoint cannot be written",
                                             .where = work.folder.string(),
                                             .expected = {},

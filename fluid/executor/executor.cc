@@ -534,7 +534,7 @@ DatasetResult Executor::train_from_dataset(const Program& program, data::Dataset
                    const Feed& feed) { return own.start(program, feed, run.fetch_list); },
        .dataset = dataset,
        .run = run,
-       .runtime = runtime,
+       .runtime = calls_runtime(program) ? runtime : nullptr,
        .parts = state_->shards(runtime).count(),
        .threads = true});
 }
@@ -543,7 +543,12 @@ DatasetResult Executor::train_from_dataset(CompiledProgram& program, data::Datas
                                            const DatasetRun& run) {
   CompiledProgram::State& compiled = *program.state_;
   if (!compiled.data_parallel) return train_from_dataset(compiled.program, dataset, run);
-  CommRuntime* const runtime = compiled.of_job() ? &state_->job_runtime(compiled.program) : nullptr;
+  CommRuntime* runtime = nullptr;
+  if (compiled.of_job()) {
+    runtime = &state_->job_runtime(compiled.program);
+  } else if (calls_runtime(compiled.program)) {
+    runtime = state_->runtime_of(compiled.program);
+  }
   const int parts = runtime != nullptr ? runtime->shards().count()
                                        : state_->count_of(compiled.replication(state_->place));
   return run_dataset({.name = "train_from_dataset",

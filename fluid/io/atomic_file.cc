@@ -13,7 +13,7 @@ void throw_if(const std::error_code& error, const char* what, const std::filesys
   if (!error) return;
   throw_error(ErrorCode::kInput, {.what = what,
                                   .where = "file " + path.string(),
-                                  .expected = {},
+                                  .expected = "a file that this user may use, and room",
                                   .got = error.message(),
                                   .fix = "check the path, its permissions and the free space"});
 }

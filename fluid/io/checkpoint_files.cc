@@ -415,11 +415,12 @@ void write_checkpoint_part(const path& folder, int part, int parts, const NamedT
 }
 
 void give_up_checkpoint_part(const path& folder, int part, int parts, const std::string& why,
-                             FileSystem& files) {
+                             FileSystem& files, const CheckpointTables& tables) {
   // The text may hold a path, which need not be UTF-8.
   const std::string text =
       Json{{"failed", why}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   static_cast<void>(files.remove(folder / (part_name(part, parts) + ".safetensors")));
+  for (const auto& [variable, save] : tables) static_cast<void>(files.remove(save->file()));
   try {
     write_file_atomically(folder / (part_name(part, parts) + ".json"),
                           std::as_bytes(std::span(text)), files);
@@ -549,8 +550,12 @@ void CheckpointReader::read_manifest(std::vector<Status>& wrong) {
 void CheckpointReader::find_tables(const TableFiles& tables, std::vector<Status>& wrong) {
   for (const auto& [name, files_of] : tables) {
     for (const auto& [file, bytes] : files_of) {
-      if (Status there = find_file(file, bytes); !there.ok()) wrong.push_back(std::move(there));
-      tables_[name].push_back(folder_ / file);
+      Status there = find_file(file, bytes);
+      if (there.ok()) {
+        tables_[name].push_back(folder_ / file);
+      } else {
+        wrong.push_back(std::move(there));
+      }
     }
   }
 }

@@ -90,10 +90,11 @@ void write_checkpoint_part(const std::filesystem::path& folder, int part, int pa
                            const NamedTensors& tensors, FileSystem& files = system_files(),
                            const CheckpointRowsByName& rows = {},
                            const CheckpointTables& tables = {});
-// Takes the part away, and tells whoever waits for it why it does not come; not an error when it
-// cannot be told.
+// Takes the part away, with files of `tables` that are there, and tells whoever waits for it why it
+// does not come; not an error when it cannot be told.
 void give_up_checkpoint_part(const std::filesystem::path& folder, int part, int parts,
-                             const std::string& why, FileSystem& files = system_files());
+                             const std::string& why, FileSystem& files = system_files(),
+                             const CheckpointTables& tables = {});
 // Of parts that are not there: their numbers. Throws ResourceError with what a writer that gave up
 // said.
 std::vector<int> missing_checkpoint_parts(const std::filesystem::path& folder, int parts,

@@ -155,10 +155,14 @@ SavedTables write_tables(const path& folder, const NamedTables& tables, const Sa
   SavedTables saved;
   if (tables.empty()) return saved;
   Program makers;
+  // All as they are now, whatever happens while files are written.
+  std::vector<std::unique_ptr<TableSave>> saves;
   for (const auto& [name, table] : tables) {
-    const std::string file = free_name(name, former);
-    TableSave(table, folder / file).finish();
-    saved.files[name] = file;
+    saved.files[name] = free_name(name, former);
+    saves.push_back(std::make_unique<TableSave>(table, folder / saved.files[name]));
+  }
+  for (const auto& save : saves) save->finish();
+  for (const auto& [name, table] : tables) {
     makers.global_block().append_op(maker_of(name, table->options()));
   }
   saved.makers = makers.to_json();

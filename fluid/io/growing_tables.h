@@ -77,8 +77,8 @@ struct SavedTables {
   std::string makers;
 };
 
-// Writes each table to a file of its own. Files that `former` names stay as they are, so that a
-// folder is whole at any moment.
+// Writes each table to a file of its own, all as of one moment. Files that `former` names stay as
+// they are until remove_tables().
 SavedTables write_tables(const std::filesystem::path& folder, const NamedTables& tables,
                          const SavedTables& former);
 // Takes the files of `former` away that `now` does not name.

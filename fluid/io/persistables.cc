@@ -41,10 +41,9 @@ io::SavedTables tables_of(const Json& manifest) {
   const Json& entries = manifest["tables"];
   if (!entries.is_object()) return tables;
   for (const auto& [name, file] : entries.items()) {
-    const bool plain =
-        file.is_string() && std::filesystem::path(file.get<std::string>()).filename().string() ==
-                                file.get<std::string>();
-    if (plain) tables.files[name] = file.get<std::string>();
+    if (!file.is_string()) continue;
+    const std::filesystem::path path = file.get<std::string>();
+    if (path.filename() == path && path.extension() == ".table") tables.files[name] = path.string();
   }
   const Json makers = manifest.value("table_makers", Json());
   if (makers.is_string()) tables.makers = makers.get<std::string>();
@@ -83,7 +82,8 @@ void check_manifest(const std::filesystem::path& directory,
   }
 }
 
-// The manifest last: until it is there, the directory is what it was.
+// The manifest last. Tables of the save before stay until it is there; its parameters do not, and
+// the manifest's checksum tells.
 void save_all(const std::filesystem::path& directory, const NamedTensors& tensors,
               const io::NamedTables& tables) {
   const io::SavedTables former = former_tables(directory);

@@ -1,6 +1,8 @@
 #include "fluid/io/table_files.h"
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -8,6 +10,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/io/paddle_tensor.h"
+#include "fluid/tables/lookup/shared_table.h"
+#include "fluid/tables/row_store.h"
 
 namespace fleet::fluid::io {
 namespace {
@@ -140,6 +144,91 @@ Tensor load_table_rows(const fs::path& directory, const std::string& table, int6
     wanted.take(read_file(path), path);
   } while (fs::exists(file_of(directory, table, ++index)));
   return wanted.whole(directory, table);
+}
+
+namespace {
+
+using tables::GrowingTable;
+
+SelectedRows rows_of(const GrowingTable& table) {
+  const size_t width = table.options().width;
+  std::vector<std::pair<uint64_t, std::vector<float>>> all;
+  all.reserve(table.size());
+  table.scan(0, tables::kBuckets, [&all](const tables::RowView& row) {
+    all.emplace_back(row.key, std::vector<float>(row.values.begin(), row.values.end()));
+  });
+  std::sort(all.begin(), all.end());
+  SelectedRows rows;
+  rows.value =
+      Tensor(DType::kFloat32, {static_cast<int64_t>(all.size()), static_cast<int64_t>(width)});
+  rows.rows.reserve(all.size());
+  float* to = rows.value.data<float>();
+  for (const auto& [key, values] : all) {
+    rows.rows.push_back(static_cast<int64_t>(key));
+    to = std::copy(values.begin(), values.end(), to);
+  }
+  return rows;
+}
+
+void check_rows(const SelectedRows& rows, size_t width, const fs::path& path) {
+  const Shape& shape = rows.value.shape();
+  if (rows.value.dtype() == DType::kFloat32 && shape.rank() == 2 &&
+      shape[1] == static_cast<int64_t>(width)) {
+    return;
+  }
+  throw_error(ErrorCode::kInvalidArgument, {.what = "a file's rows do not fit the growing table",
+                                            .where = path.string(),
+                                            .expected = str_cat("float32 rows of ", width),
+                                            .got = str_cat(dtype_name(rows.value.dtype()), shape),
+                                            .fix = "give the file of this table"});
+}
+
+}  // namespace
+
+uint64_t save_paddle_table(const Scope& scope, const std::string& name, const fs::path& file) {
+  SelectedRows rows =
+      growing_table(scope, name)->reading([](const GrowingTable& table) { return rows_of(table); });
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  uint64_t largest = 0;
+  for (const int64_t id : rows.rows) largest = std::max(largest, static_cast<uint64_t>(id));
+  if (largest >= kMost) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "an id does not fit Paddle's form of a table",
+                 .where = str_cat("growing table '", name, "'"),
+                 .expected = "ids below 2^63 - 1",
+                 .got = str_cat(largest),
+                 .fix = "save it by save_persistables, whose files have ids of 64 bits"});
+  }
+  rows.height = rows.rows.empty() ? 0 : static_cast<int64_t>(largest + 1);
+  save_table_rows(file, rows);
+  return rows.rows.size();
+}
+
+uint64_t load_paddle_table(const Scope& scope, const std::string& name,
+                           std::span<const fs::path> files) {
+  const std::shared_ptr<tables::SharedTable> table = growing_table(scope, name);
+  const tables::TableOptions& options = table->options();
+  std::vector<SelectedRows> all;
+  for (const fs::path& file : files) {
+    check_rows(all.emplace_back(read_file(file)), options.width, file);
+  }
+  std::vector<float> row(options.width);
+  for (const tables::RowState& state : options.states) {
+    row.insert(row.end(), state.width, state.initial);
+  }
+  uint64_t count = 0;
+  for (const SelectedRows& rows : all) {
+    count += rows.rows.size();
+    table->alone([&](GrowingTable& into) {
+      const float* values = rows.value.data<float>();
+      for (const int64_t id : rows.rows) {
+        std::copy_n(values, options.width, row.begin());
+        into.put(static_cast<uint64_t>(id), row);
+        values += options.width;
+      }
+    });
+  }
+  return count;
 }
 
 }  // namespace fleet::fluid::io

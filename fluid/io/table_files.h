@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "fluid/core/scope.h"
 #include "fluid/core/value.h"
 #include "fluid/io/atomic_file.h"
 
@@ -52,5 +53,18 @@ bool has_table_files(const std::filesystem::path& directory, const std::string& 
 // not hold all of these rows, or are damaged.
 Tensor load_table_rows(const std::filesystem::path& directory, const std::string& table,
                        int64_t first, int64_t stride, int64_t count);
+
+// The values of all rows of the scope's growing table, ids ascending, as one such file, which
+// Paddle's load op reads; the height is the largest id and one. States are not in it. Takes as much
+// memory as ids and values again. Returns how many rows there are. Throws UsageError for an id from
+// 2^63 - 1 on, which the form lacks, ResourceError when the file cannot be written.
+uint64_t save_paddle_table(const Scope& scope, const std::string& name,
+                           const std::filesystem::path& file);
+// Puts the rows of such files into the scope's growing table: over rows of the same ids, beside the
+// others. Their states begin anew. Returns how many rows the files have. Throws ResourceError for a
+// file that is not there or damaged, UsageError for rows of another width or type; the table is
+// then as before.
+uint64_t load_paddle_table(const Scope& scope, const std::string& name,
+                           std::span<const std::filesystem::path> files);
 
 }  // namespace fleet::fluid::io

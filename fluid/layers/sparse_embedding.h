@@ -27,7 +27,7 @@ struct CountFilterEntry {
 // The first lookup after score = show_coefficient * show + click_coefficient * click has reached
 // the threshold makes the row (SparseEmbeddingOptions::score). `show` and `click` are data of the
 // program, int64 or float32, one number for each row of ids or for each sequence; training adds
-// them to each id of that row, whole numbers exactly. Rows then keep both.
+// them to each id of that row, whole numbers exactly up to 2^24. Rows then keep both.
 struct ShowClickEntry {
   Variable show;
   Variable click;

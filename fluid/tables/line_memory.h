@@ -9,8 +9,9 @@
 namespace fleet::fluid::tables {
 
 // A run is taken from the smallest free run that has room for it, as far as bins tell them apart:
-// one for each number of lines up to 256, eight for each doubling above. Taking and giving back
-// cost the same however many runs there are. Neighbours that are free become one run, and a block
+// one for each number of lines up to 256, eight for each doubling above. Giving back, and taking up
+// to 256 lines, cost the same however many runs there are; where more are taken, free runs of the
+// bin are looked at one after the other. Neighbours that are free become one run, and a block
 // without a used run goes back to the system. One thread at a time.
 //
 // What is known of free runs lies in them: links of the bin's list and the length at the begin, the

@@ -224,7 +224,6 @@ class Merge {
     shift_ = form_.key_bits - bits;
     begins_.assign((size_t{1} << bits) + 1, 0);
     uniques_.assign(begins_.size(), 0);
-    if (form_.ascending) first_rows_.resize((begins_.size() - 1) * contributors_.size());
     sorted_ = Buffer(total_ * sizeof(Entry));
   }
   int64_t parts() const { return static_cast<int64_t>(begins_.size()) - 1; }
@@ -274,9 +273,9 @@ class Merge {
     std::vector<size_t> rows(contributors_.size(), 0);
     for (size_t c = 0; c < rows.size() && part > 0; ++c) {
       const std::span<const uint64_t> keys = contributors_[c].keys;
-      const uint64_t bound = form_.least + (uint64_t{part} << shift_);
-      rows[c] =
-          static_cast<size_t>(std::lower_bound(keys.begin(), keys.end(), bound) - keys.begin());
+      const auto found = std::partition_point(keys.begin(), keys.end(),
+                                              [&](uint64_t key) { return part_of(key) < part; });
+      rows[c] = static_cast<size_t>(found - keys.begin());
     }
     return rows;
   }
@@ -288,7 +287,6 @@ class Merge {
     for (size_t c = 0; c < contributors_.size(); ++c) {
       const std::span<const uint64_t> keys = contributors_[c].keys;
       const size_t first = next[c];
-      first_rows_[p * contributors_.size() + c] = static_cast<uint32_t>(first);
       size_t end = first;
       if (last) {
         end = keys.size();
@@ -402,9 +400,8 @@ class Merge {
   const Form form_;
   size_t total_ = 0;
   int shift_ = 0;
-  std::vector<size_t> begins_;        // by part, and the end of the last one
-  std::vector<size_t> uniques_;       // ids before each part
-  std::vector<uint32_t> first_rows_;  // where ids ascend: by part and contributor
+  std::vector<size_t> begins_;   // by part, and the end of the last one
+  std::vector<size_t> uniques_;  // ids before each part
   Buffer divided_;
   Buffer sorted_;
 };

@@ -170,7 +170,7 @@ TableFileReader::TableFileReader(const std::filesystem::path& file, FileSystem& 
   if (file_ == nullptr) {
     throw_error(ErrorCode::kInput, {.what = "a table's file cannot be opened",
                                     .where = str_cat("file ", file.string()),
-                                    .expected = {},
+                                    .expected = "a file that this user may read",
                                     .got = error.message(),
                                     .fix = "check the path and its permissions"});
   }
@@ -184,7 +184,7 @@ void TableFileReader::fail(const std::string& entry, const std::string& what) co
               {.what = what,
                .where = str_cat("file ", path_.string(), ", ", entry),
                .expected = "a growing table's file, whole and as it was written",
-               .got = {},
+               .got = "other bytes",
                .fix = "take another copy of the file, or an older one"});
 }
 
@@ -200,7 +200,7 @@ void TableFileReader::read_bytes(std::span<std::byte> into, const std::string& e
     if (const std::error_code error = file_->read(into, got)) {
       throw_error(ErrorCode::kInput, {.what = "a table's file cannot be read",
                                       .where = str_cat("file ", path_.string(), ", ", entry),
-                                      .expected = {},
+                                      .expected = "bytes of the file",
                                       .got = error.message(),
                                       .fix = "check the disk"});
     }
@@ -295,7 +295,7 @@ void TableFileReader::skip() {
   if (const std::error_code error = file_->seek(file_->size() - left_)) {
     throw_error(ErrorCode::kInput, {.what = "a table's file cannot be read",
                                     .where = str_cat("file ", path_.string()),
-                                    .expected = {},
+                                    .expected = "bytes of the file",
                                     .got = error.message(),
                                     .fix = "check the disk"});
   }

@@ -15,7 +15,7 @@ void throw_if(const std::error_code& error, const char* what, const std::filesys
   if (!error) return;
   throw_error(ErrorCode::kInput, {.what = what,
                                   .where = str_cat("file ", path.string()),
-                                  .expected = {},
+                                  .expected = "a path that this user may write, with room",
                                   .got = error.message(),
                                   .fix = "check the path, its permissions and the free space"});
 }

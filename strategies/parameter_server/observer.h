@@ -45,6 +45,17 @@ struct JobObserver {
   // Called then, by the thread that tells; set before anything runs.
   std::function<void()> on_nonfinite;
 
+  // Of a server: what its growing tables add to progress lines, each " key=number"; called by any
+  // thread.
+  void set_table_progress(std::function<std::string()> keys) {
+    const std::lock_guard lock(mutex_);
+    table_progress_ = std::move(keys);
+  }
+  std::string table_progress() const {
+    const std::lock_guard lock(mutex_);
+    return table_progress_ ? table_progress_() : "";
+  }
+
   // Whom the job waits for, where this process has its coordinator.
   void set_stall(std::optional<transport::Stall> stall) {
     const std::lock_guard lock(mutex_);
@@ -59,6 +70,7 @@ struct JobObserver {
   mutable std::mutex mutex_;
   std::string nonfinite_;
   std::optional<transport::Stall> stall_;
+  std::function<std::string()> table_progress_;
 };
 
 }  // namespace fleet::strategies

@@ -129,6 +129,20 @@ TEST_F(ProgressBoardTest, SumsUpWhereTheTimeWentAndWhatServersDid) {
   EXPECT_THAT(text, HasSubstr("0        12.5 MB  900 B     1001  20 %       0.50"));
 }
 
+TEST_F(ProgressBoardTest, SumsUpGrowingTablesOfServersThatHaveSome) {
+  server(0, "progress updates=5");
+  EXPECT_THAT(board_.summary(now_), Not(HasSubstr("table rows")));
+  server(1,
+         "progress updates=5 table_rows=1200 table_bytes=96000 table_hits=300 table_misses=100 "
+         "table_admitted=1250 table_refused=7 table_evicted=50");
+  const std::string text = board_.summary(now_);
+  EXPECT_THAT(text,
+              HasSubstr("server  table rows  memory   ids found  admitted  refused  evicted"));
+  EXPECT_THAT(text, HasSubstr("1       1200        96.0 kB  75 %       1250      7        50"));
+  const auto json = nlohmann::json::parse(board_.json(now_, true));
+  EXPECT_EQ(json.at("servers").at(1).at("table_rows"), 1200);
+}
+
 TEST_F(ProgressBoardTest, JsonHasSharesAndTheBusyShareOfAWholeJobAtItsEnd) {
   worker(0, "progress step=10 loss=0.5 compute_s=7 send_s=1 receive_s=2");
   worker(1, "progress step=10 loss=0.25");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -74,6 +75,12 @@ void take(const CheckpointReader& reader, Checkpoint& checkpoint) {
   }
 }
 
+void take_tables(const CheckpointReader& reader, bool values, Checkpoint& checkpoint) {
+  for (const auto& [name, files] : reader.tables()) {
+    checkpoint.tables.push_back(table_info(name, files, values));
+  }
+}
+
 // What is wrong with it is its status.
 Checkpoint checkpoint_at(const path& folder, int64_t step) {
   Checkpoint checkpoint{.folder = folder, .status = {}, .age_s = age_of(folder), .info = {}};
@@ -121,6 +128,28 @@ std::optional<TensorDifference> tensor_difference(const CheckpointReader& a,
   return found;
 }
 
+// Nothing when the tables are equal.
+std::optional<TableDifference> table_difference(const CheckpointReader& a,
+                                                const CheckpointReader& b,
+                                                const std::string& name) {
+  const auto info_in = [&name](const CheckpointReader& reader) -> std::optional<TableInfo> {
+    const auto found = reader.tables().find(name);
+    if (found == reader.tables().end()) return std::nullopt;
+    return table_info(name, found->second, /*values=*/false);
+  };
+  TableDifference found{name, info_in(a), info_in(b), std::nullopt};
+  if (!found.a || !found.b) return found;
+  if (found.a->width != found.b->width || found.a->states != found.b->states) return found;
+  found.rows = row_difference(a.tables().at(name), b.tables().at(name));
+  if (found.rows->none()) return std::nullopt;
+  return found;
+}
+
+template <class Things>
+void add_names(const Things& things, std::set<std::string>& names) {
+  for (const auto& [name, thing] : things) names.insert(name);
+}
+
 }  // namespace
 
 path find_checkpoint(const path& given) {
@@ -136,6 +165,7 @@ Checkpoint read_checkpoint(const path& given, bool values) {
   const CheckpointReader reader = CheckpointReader::open(folder).value();
   Checkpoint checkpoint{.folder = folder, .status = {}, .age_s = age_of(folder), .info = {}};
   take(reader, checkpoint);
+  take_tables(reader, values, checkpoint);
   for (TensorInfo& tensor : checkpoint.tensors) {
     if (values) tensor.values = summarize(value_of(reader, tensor.name));
   }
@@ -204,19 +234,28 @@ InfoFields fields_of(const fluid::io::CheckpointInfo& info) {
 
 Comparison compare(const path& a, const path& b) {
   Comparison comparison{
-      .a = find_checkpoint(a), .b = find_checkpoint(b), .info = {}, .tensors = {}};
+      .a = find_checkpoint(a), .b = find_checkpoint(b), .info = {}, .tensors = {}, .tables = {}};
   const CheckpointReader first = CheckpointReader::open(comparison.a).value();
   const CheckpointReader second = CheckpointReader::open(comparison.b).value();
   comparison.info = info_differences(first.info(), second.info());
-  std::map<std::string, int> names;
+  std::set<std::string> names;
+  std::set<std::string> tables;
   for (const CheckpointReader* reader : {&first, &second}) {
-    for (const auto& [name, tensor] : reader->tensors()) ++names[name];
+    add_names(reader->tensors(), names);
+    add_names(reader->tables(), tables);
   }
-  for (const auto& [name, holders] : names) {
+  for (const std::string& name : names) {
     if (auto found = tensor_difference(first, second, name)) {
       comparison.tensors.push_back(std::move(*found));
     } else {
       ++comparison.equal;
+    }
+  }
+  for (const std::string& name : tables) {
+    if (auto found = table_difference(first, second, name)) {
+      comparison.tables.push_back(std::move(*found));
+    } else {
+      ++comparison.equal_tables;
     }
   }
   return comparison;

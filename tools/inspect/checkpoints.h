@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "fluid/io/checkpoint_files.h"
+#include "tools/inspect/table_rows.h"
 #include "tools/inspect/tensor_values.h"
 
 namespace fleet::inspect {
@@ -31,11 +32,13 @@ struct Checkpoint {
   double age_s = 0;
   fluid::io::CheckpointInfo info;
   std::vector<TensorInfo> tensors;  // by name
-  uint64_t bytes = 0;               // of all its files
+  // Growing tables, by name; in listings without what their files say.
+  std::vector<TableInfo> tables = {};
+  uint64_t bytes = 0;  // of all its files
   bool finite = true;
 };
 
-// With `values`, every tensor is read.
+// With `values`, every tensor and every row is read.
 Checkpoint read_checkpoint(const std::filesystem::path& path, bool values);
 
 struct Listing {
@@ -72,12 +75,25 @@ struct TensorDifference {
   std::optional<ValueDifference> values;
 };
 
+// A growing table that one of two checkpoints lacks, or that is not the same in them; `rows` where
+// width and states are.
+struct TableDifference {
+  std::string name;
+  std::optional<TableInfo> a;
+  std::optional<TableInfo> b;
+  std::optional<RowDifference> rows;
+};
+
 struct Comparison {
   std::filesystem::path a;
   std::filesystem::path b;
   std::vector<InfoDifference> info;
   std::vector<TensorDifference> tensors;
   size_t equal = 0;  // tensors
+  std::vector<TableDifference> tables;
+  size_t equal_tables = 0;
+
+  bool none() const { return tensors.empty() && tables.empty(); }
 };
 // Of the tensors, two are in memory at a time.
 Comparison compare(const std::filesystem::path& a, const std::filesystem::path& b);

@@ -109,7 +109,7 @@ int inspect_paths(const Words& words, const po::variables_map& given) {
   }
   const auto comparison = inspect::compare(path, words[2]);
   print(comparison, given);
-  return comparison.tensors.empty() ? 0 : kNotEqual;
+  return comparison.none() ? 0 : kNotEqual;
 }
 
 int run(const po::variables_map& given) {

@@ -31,6 +31,13 @@ Json json_of(const fluid::io::CheckpointInfo& info) {
           {"readers", info.readers}, {"values", info.values}};
 }
 
+void add_values(const ValueSummary& values, Json& json) {
+  json["norm"] = values.norm;
+  json["min"] = values.least;
+  json["max"] = values.most;
+  json["nonfinite"] = values.nonfinite;
+}
+
 Json json_of(const TensorInfo& tensor) {
   Json json = {{"name", tensor.name},
                {"dtype", std::string(dtype_name(tensor.tensor.dtype))},
@@ -38,15 +45,30 @@ Json json_of(const TensorInfo& tensor) {
                {"bytes", tensor.bytes},
                {"file", tensor.tensor.files()},
                {"finite", tensor.tensor.finite()}};
-  if (!tensor.values) return json;
-  json["norm"] = tensor.values->norm;
-  json["min"] = tensor.values->least;
-  json["max"] = tensor.values->most;
-  json["nonfinite"] = tensor.values->nonfinite;
+  if (tensor.values) add_values(*tensor.values, json);
   return json;
 }
 
-// Without its tensors.
+Json json_of(const TableInfo& table) {
+  Json json = {{"name", table.name},          {"width", table.width}, {"states", table.states},
+               {"files", table.files},        {"bytes", table.bytes}, {"rows", table.rows},
+               {"counted_ids", table.counted}};
+  if (table.values) add_values(*table.values, json);
+  return json;
+}
+
+Json json_of(const TableDifference& table) {
+  Json json = {{"name", table.name},
+               {"a", table.a ? json_of(*table.a) : Json()},
+               {"b", table.b ? json_of(*table.b) : Json()}};
+  if (!table.rows) return json;
+  json["rows_only_in_a"] = table.rows->only_a;
+  json["rows_only_in_b"] = table.rows->only_b;
+  json["other_rows"] = table.rows->others;
+  return json;
+}
+
+// Without its tensors and tables.
 Json summary_of(const Checkpoint& checkpoint) {
   Json json = {{"folder", checkpoint.folder.string()}};
   if (!checkpoint.status.ok()) {
@@ -105,6 +127,7 @@ std::string to_json(const Listing& listing) {
 std::string to_json(const Checkpoint& checkpoint) {
   Json json = summary_of(checkpoint);
   json["tensors"] = list_of(checkpoint.tensors);
+  json["tables"] = list_of(checkpoint.tables);
   return text_of(json);
 }
 
@@ -121,10 +144,12 @@ std::string to_json(const Comparison& comparison) {
   }
   return text_of({{"a", comparison.a.string()},
                   {"b", comparison.b.string()},
-                  {"equal", comparison.tensors.empty()},
+                  {"equal", comparison.none()},
                   {"equal_tensors", comparison.equal},
                   {"info", std::move(info)},
-                  {"tensors", list_of(comparison.tensors)}});
+                  {"tensors", list_of(comparison.tensors)},
+                  {"equal_tables", comparison.equal_tables},
+                  {"tables", list_of(comparison.tables)}});
 }
 
 }  // namespace fleet::inspect

@@ -75,25 +75,32 @@ Number absolute_difference(Number a, Number b) {
 }  // namespace
 
 ValueSummary summarize(const Tensor& tensor) {
-  ValueSummary summary;
+  ValueSummarizer values;
+  values.add(tensor);
+  return values.summary();
+}
+
+void ValueSummarizer::add(const Tensor& tensor) {
   Chunk chunk;
-  Number squares = 0;
-  bool any = false;
   each_chunk(tensor, [&](size_t byte, size_t count) {
     widen(tensor.dtype(), tensor.raw() + byte, count, chunk);
     for (const Number value : std::span(chunk).first(count)) {
       if (!std::isfinite(value)) {
-        ++summary.nonfinite;
+        ++so_far_.nonfinite;
         continue;
       }
       const auto number = static_cast<double>(value);
-      squares += value * value;
-      summary.least = any ? std::min(summary.least, number) : number;
-      summary.most = any ? std::max(summary.most, number) : number;
-      any = true;
+      squares_ += value * value;
+      so_far_.least = any_ ? std::min(so_far_.least, number) : number;
+      so_far_.most = any_ ? std::max(so_far_.most, number) : number;
+      any_ = true;
     }
   });
-  summary.norm = static_cast<double>(std::sqrt(squares));
+}
+
+ValueSummary ValueSummarizer::summary() const {
+  ValueSummary summary = so_far_;
+  summary.norm = static_cast<double>(std::sqrt(squares_));
   return summary;
 }
 

@@ -16,6 +16,18 @@ struct ValueSummary {
 };
 ValueSummary summarize(const fluid::Tensor& tensor);
 
+// Of several tensors, as if they were one.
+class ValueSummarizer {
+ public:
+  void add(const fluid::Tensor& tensor);
+  ValueSummary summary() const;
+
+ private:
+  ValueSummary so_far_;  // but for the norm
+  long double squares_ = 0;
+  bool any_ = false;  // that is finite
+};
+
 struct ValueDifference {
   int64_t elements = 0;  // of other bits
   // Infinite where only one of two elements is a number, or one of them is infinite.

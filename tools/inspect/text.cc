@@ -77,6 +77,11 @@ void draw_damage(std::ostream& out, const Status& damage, const TextStyle& style
   draw_fields(out, fields);
 }
 
+void add_values(const ValueSummary& values, std::vector<std::string>& row) {
+  row.insert(row.end(), {str_cat(values.norm), str_cat(values.least), str_cat(values.most),
+                         str_cat(values.nonfinite)});
+}
+
 void draw_tensors(std::ostream& out, const std::vector<TensorInfo>& tensors) {
   const bool values = !tensors.empty() && tensors.front().values.has_value();
   std::vector<std::string> header = {"tensor", "type", "shape", "bytes", "file"};
@@ -86,11 +91,27 @@ void draw_tensors(std::ostream& out, const std::vector<TensorInfo>& tensors) {
     std::vector<std::string> row = {
         printable(info.name), std::string(dtype_name(info.tensor.dtype)),
         info.tensor.shape.to_string(), size_text(info.bytes), printable(info.tensor.files())};
-    if (info.values) {
-      const ValueSummary& summary = *info.values;
-      row.insert(row.end(), {str_cat(summary.norm), str_cat(summary.least), str_cat(summary.most),
-                             str_cat(summary.nonfinite)});
-    }
+    if (info.values) add_values(*info.values, row);
+    table.add_row(std::move(row));
+  }
+  table.print(out);
+}
+
+void draw_tables(std::ostream& out, const std::vector<TableInfo>& tables) {
+  const bool values = tables.front().values.has_value();
+  std::vector<std::string> header = {"growing table", "rows",  "width", "states",
+                                     "counted ids",   "bytes", "files"};
+  if (values) header.insert(header.end(), {"L2 norm", "min", "max", "not finite"});
+  tools::TextTable table(header);
+  for (const TableInfo& info : tables) {
+    std::vector<std::string> row = {printable(info.name),
+                                    str_cat(info.rows),
+                                    str_cat(info.width),
+                                    printable(info.states.empty() ? "-" : join(info.states, ", ")),
+                                    str_cat(info.counted),
+                                    size_text(info.bytes),
+                                    printable(join(info.files, ", "))};
+    if (info.values) add_values(*info.values, row);
     table.add_row(std::move(row));
   }
   table.print(out);
@@ -162,6 +183,33 @@ void draw_comparison(std::ostream& out, const Comparison& comparison, const Text
   }
 }
 
+void draw_tables(std::ostream& out, const std::vector<TableDifference>& tables,
+                 const TextStyle& style) {
+  tools::TextTable rows({"growing table", "rows in A", "in B", "only in A", "only in B", "others"});
+  for (const TableDifference& table : tables) {
+    const auto rows_in = [](const std::optional<TableInfo>& info) {
+      return info ? str_cat(info->rows) : std::string("-");
+    };
+    const auto number = [&table](uint64_t RowDifference::*count) {
+      return table.rows ? str_cat((*table.rows).*count) : std::string("-");
+    };
+    rows.add_row({printable(table.name), rows_in(table.a), rows_in(table.b),
+                  number(&RowDifference::only_a), number(&RowDifference::only_b),
+                  number(&RowDifference::others)});
+  }
+  out << "\n"
+      << ink(style, kTitle,
+             "Growing tables that one lacks, of another width or other states, or of other rows")
+      << "\n";
+  rows.print(out);
+}
+
+// "3 tensors are equal, 1 is not."
+std::string equal_text(size_t equal, size_t others, const char* noun) {
+  return str_cat(counted(equal, noun), equal == 1 ? " is" : " are", " equal, ", others,
+                 others == 1 ? " is" : " are", " not.\n");
+}
+
 }  // namespace
 
 std::string printable(std::string_view text) {
@@ -223,6 +271,10 @@ std::string draw_text(const Checkpoint& checkpoint, const TextStyle& style) {
       << ink(style, kTitle, counted(checkpoint.tensors.size(), "tensor")) << " in "
       << counted(files.size(), "file") << "\n";
   if (!checkpoint.tensors.empty()) draw_tensors(out, checkpoint.tensors);
+  if (!checkpoint.tables.empty()) {
+    out << "\n" << ink(style, kTitle, counted(checkpoint.tables.size(), "growing table")) << "\n";
+    draw_tables(out, checkpoint.tables);
+  }
   return std::move(out).str();
 }
 
@@ -247,10 +299,11 @@ std::string draw_text(const Comparison& comparison, const TextStyle& style) {
       << ink(style, kTitle, printable(comparison.b.string())) << "\n";
   draw_info(out, comparison.info, style);
   draw_comparison(out, comparison, style);
-  out << "\n"
-      << counted(comparison.equal, "tensor") << (comparison.equal == 1 ? " is" : " are")
-      << " equal, " << comparison.tensors.size()
-      << (comparison.tensors.size() == 1 ? " is" : " are") << " not.\n";
+  if (!comparison.tables.empty()) draw_tables(out, comparison.tables, style);
+  out << "\n" << equal_text(comparison.equal, comparison.tensors.size(), "tensor");
+  if (comparison.equal_tables + comparison.tables.size() > 0) {
+    out << equal_text(comparison.equal_tables, comparison.tables.size(), "growing table");
+  }
   return std::move(out).str();
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 #include <zlib.h>
 
@@ -22,7 +23,8 @@ constexpr uint64_t kFirstTest = uint64_t{1} << 61;  // number of the first test 
 constexpr size_t kBlock = size_t{1} << 20;
 constexpr uint64_t kMostRecords = uint64_t{1} << 32;
 
-void require(bool holds, const char* field, std::string expected, uint64_t got) {
+template <class Number>
+void require(bool holds, const char* field, std::string expected, Number got) {
   if (holds) return;
   throw_error(ErrorCode::kInvalidArgument, {.what = "such files cannot be made",
                                             .where = str_cat("--", field),
@@ -31,11 +33,12 @@ void require(bool holds, const char* field, std::string expected, uint64_t got) 
                                             .fix = "see --help"});
 }
 
-[[noreturn]] void throw_unwritable(const std::filesystem::path& path) {
+[[noreturn]] void throw_unwritable(const std::filesystem::path& path,
+                                   const std::string& why = std::strerror(errno)) {
   throw_error(ErrorCode::kInput, {.what = "the file cannot be written",
                                   .where = "file " + path.string(),
                                   .expected = "a folder that can be written, with room",
-                                  .got = std::strerror(errno),
+                                  .got = why,
                                   .fix = "check the folder and the space left"});
 }
 
@@ -138,6 +141,26 @@ ClickPart write_part(const ClickModel& model, const ClickFiles& files, const Par
   return written;
 }
 
+// Where no files are but those that are written: others would be read with them.
+void make_folder(const ClickFiles& files, const std::vector<Part>& parts) {
+  std::error_code error;
+  std::filesystem::create_directories(files.folder, error);
+  if (error) throw_unwritable(files.folder, error.message());
+  std::set<std::string> own;
+  for (const Part& part : parts) {
+    for (int i = 0; i < part.files; ++i) own.insert(file_name(part, i, files.gzip));
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(files.folder)) {
+    const std::string name = entry.path().filename().string();
+    if (own.contains(name) || !(name.starts_with("part-") || name.starts_with("test-"))) continue;
+    throw_error(ErrorCode::kInput, {.what = "the folder has files of clicks that stay",
+                                    .where = "folder " + files.folder.string(),
+                                    .expected = "an empty folder, or files of the same names",
+                                    .got = name,
+                                    .fix = "take them away, or give another folder"});
+  }
+}
+
 nlohmann::json json_of(const ClickPart& part) {
   return {{"files", part.files},
           {"records", part.records},
@@ -178,13 +201,12 @@ ClickReport write_click_files(const ClickModel& model, const ClickFiles& files) 
   const std::pair<const char*, int> counts[] = {
       {"files", files.files}, {"test_files", files.test_files}, {"threads", files.threads}};
   for (const auto& [field, count] : counts) {
-    require(count >= 1 && count <= 100000, field, "1 to 100000", static_cast<uint64_t>(count));
+    require(count >= 1 && count <= 100000, field, "1 to 100000", count);
   }
-  std::error_code error;
-  std::filesystem::create_directories(files.folder, error);
-  return {
-      .train = write_part(model, files, {"part", 0, files.records, files.files}),
-      .test = write_part(model, files, {"test", kFirstTest, files.test_records, files.test_files})};
+  const Part train = {"part", 0, files.records, files.files};
+  const Part test = {"test", kFirstTest, files.test_records, files.test_files};
+  make_folder(files, {train, test});
+  return {.train = write_part(model, files, train), .test = write_part(model, files, test)};
 }
 
 std::string report_json(const ClickReport& report, const ClickOptions& options) {

@@ -11,18 +11,22 @@
 namespace fleet::fluid {
 namespace {
 
-void add_rows(const SelectedRows& from, SelectedRows& to) {
-  if (!to.value.initialized()) {
-    to = {.rows = from.rows, .height = from.height, .value = from.value.clone()};
-    return;
+// One after the other; there are some.
+SelectedRows joined(const std::vector<SelectedRows>& parts) {
+  SelectedRows all{.rows = {}, .height = parts.front().height, .value = {}};
+  for (const SelectedRows& part : parts) {
+    all.rows.insert(all.rows.end(), part.rows.begin(), part.rows.end());
   }
-  Shape shape = to.value.shape();
-  shape.set(0, static_cast<int64_t>(to.rows.size() + from.rows.size()));
-  Tensor joined(to.value.dtype(), shape);
-  joined.rows(0, static_cast<int64_t>(to.rows.size())).copy_from(to.value);
-  joined.rows(static_cast<int64_t>(to.rows.size()), shape[0]).copy_from(from.value);
-  to.rows.insert(to.rows.end(), from.rows.begin(), from.rows.end());
-  to.value = std::move(joined);
+  Shape shape = parts.front().value.shape();
+  shape.set(0, static_cast<int64_t>(all.rows.size()));
+  all.value = Tensor(parts.front().value.dtype(), shape);
+  int64_t row = 0;
+  for (const SelectedRows& part : parts) {
+    const auto end = row + static_cast<int64_t>(part.rows.size());
+    all.value.rows(row, end).copy_from(part.value);
+    row = end;
+  }
+  return all;
 }
 
 // to += from, whatever both are; nothing is zero.
@@ -31,8 +35,9 @@ void add_value(const Value& from, Value& to, const Tiles& tiles) {
     if (!std::holds_alternative<Tensor>(to)) to = Tensor();
     accumulate(*tensor, *std::get_if<Tensor>(&to), tiles);
   } else if (const auto* rows = std::get_if<SelectedRows>(&from)) {
-    if (!std::holds_alternative<SelectedRows>(to)) to = SelectedRows();
-    add_rows(*rows, *std::get_if<SelectedRows>(&to));
+    const auto* former = std::get_if<SelectedRows>(&to);
+    const bool any = former != nullptr && former->value.initialized();
+    to = any ? joined({*former, *rows}) : joined({*rows});
   } else if (const auto* array = std::get_if<TensorArray>(&from)) {
     if (!std::holds_alternative<TensorArray>(to)) to = TensorArray();
     auto& sums = *std::get_if<TensorArray>(&to);
@@ -40,6 +45,22 @@ void add_value(const Value& from, Value& to, const Tiles& tiles) {
     for (size_t i = 0; i < array->size(); ++i) accumulate((*array)[i], sums[i], tiles);
   }
 }
+
+// What all iterations give, added up. Rows are joined once: each time, all that there is is copied.
+class SumOfIterations {
+ public:
+  void add(const Value& from, const Tiles& tiles) {
+    const auto* rows = std::get_if<SelectedRows>(&from);
+    if (rows == nullptr) return add_value(from, sum_, tiles);
+    rows_.push_back({rows->rows, rows->height, rows->value.clone()});
+  }
+  // Empty when nothing came.
+  Value sum() const { return rows_.empty() ? sum_ : joined(rows_); }
+
+ private:
+  Value sum_;
+  std::vector<SelectedRows> rows_;
+};
 
 Value zeros_like(const Value* value) {
   const auto* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
@@ -69,7 +90,7 @@ class LoopGradRunner final : public BlockGradRunner {
     for (size_t k = 0; k < incoming.size(); ++k) {
       if (const Value* value = outer_.find(incoming[k])) states[attrs_.outs[k]] = *value;
     }
-    std::map<std::string, Value> sums;  // of variables that are only read
+    std::map<std::string, SumOfIterations> sums;  // of variables that are only read
     for (size_t i = past.count; i-- > 0;) {
       Workspace& now = workspace_of(past, i);
       bind(past, i, now, states);
@@ -79,7 +100,7 @@ class LoopGradRunner final : public BlockGradRunner {
     for (size_t k = 0; k < grads_.size(); ++k) {
       if (grads_[k].empty()) continue;
       const bool state = is_rewritten(xs_[k]);
-      Value result = state ? states[xs_[k]] : sums[xs_[k]];
+      Value result = state ? states[xs_[k]] : sums[xs_[k]].sum();
       if (std::holds_alternative<std::monostate>(result)) result = zeros_like(outer_.find(xs_[k]));
       put(grads_[k], std::move(result));
     }
@@ -138,7 +159,7 @@ class LoopGradRunner final : public BlockGradRunner {
   }
 
   void collect(Workspace& now, std::map<std::string, Value>& states,
-               std::map<std::string, Value>& sums, const Tiles& tiles) {
+               std::map<std::string, SumOfIterations>& sums, const Tiles& tiles) {
     std::map<std::string, Value> next;
     // What the iteration did not write in an array keeps its gradient.
     for (size_t k = 0; k < attrs_.outs.size(); ++k) {
@@ -149,7 +170,11 @@ class LoopGradRunner final : public BlockGradRunner {
     for (size_t k = 0; k < xs_.size(); ++k) {
       const Value* made = inner(now, attrs_.x_grads[k]);
       if (made == nullptr) continue;
-      add_value(*made, is_rewritten(xs_[k]) ? next[xs_[k]] : sums[xs_[k]], tiles);
+      if (is_rewritten(xs_[k])) {
+        add_value(*made, next[xs_[k]], tiles);
+      } else {
+        sums[xs_[k]].add(*made, tiles);
+      }
     }
     states = std::move(next);
   }
@@ -170,17 +195,19 @@ class RecurrentGradRunner final : public BlockGradRunner {
     const Operator& op = *op_.op;
     states_.assign(attrs_.states.size(), Value());
     inputs_.assign(op.input("inputs").size(), Value());
-    parameters_.assign(op.input("parameters").size(), Value());
+    std::vector<SumOfIterations> parameters(op.input("parameters").size());
     for (size_t i = past.count; i-- > 0;) {
       const size_t t = attrs_.reverse ? past.count - 1 - i : i;
       Workspace& now = workspace_of(past, i);
       bind(now, i, t, past, step.tiles);
       now.run_inner(step_of_iteration(step, i), shard);
-      collect(now, t, past.count, step.tiles);
+      collect(now, t, past.count, parameters, step.tiles);
     }
     finish("inputs", inputs_);
     finish("initial_states", states_);
-    finish("parameters", parameters_);
+    std::vector<Value> sums;
+    for (const SumOfIterations& one : parameters) sums.push_back(one.sum());
+    finish("parameters", sums);
   }
 
  private:
@@ -213,15 +240,16 @@ class RecurrentGradRunner final : public BlockGradRunner {
     }
   }
 
-  void collect(Workspace& now, size_t t, size_t length, const Tiles& tiles) {
+  void collect(Workspace& now, size_t t, size_t length, std::vector<SumOfIterations>& parameters,
+               const Tiles& tiles) {
     for (size_t k = 0; k < attrs_.ex_state_grads.size(); ++k) {
       const Value* made = inner(now, attrs_.ex_state_grads[k]);
       states_[k] = std::monostate();
       if (made != nullptr) add_value(*made, states_[k], tiles);
     }
-    for (size_t k = 0; k < parameters_.size(); ++k) {
+    for (size_t k = 0; k < parameters.size(); ++k) {
       const Value* made = inner(now, attrs_.parameter_grads[k]);
-      if (made != nullptr) add_value(*made, parameters_[k], tiles);
+      if (made != nullptr) parameters[k].add(*made, tiles);
     }
     for (size_t k = 0; k < inputs_.size(); ++k) {
       const Tensor* made = tensor_in(inner(now, attrs_.input_grads[k]));
@@ -248,7 +276,7 @@ class RecurrentGradRunner final : public BlockGradRunner {
   }
 
   RecurrentGradAttrs attrs_;
-  std::vector<Value> states_, inputs_, parameters_;
+  std::vector<Value> states_, inputs_;
 };
 
 }  // namespace

@@ -23,6 +23,19 @@ bool calls_runtime(const OpSchema& schema, const Operator& op) {
          schema.leaves_values_to_servers;
 }
 
+}  // namespace
+
+bool calls_runtime(const Program& program) {
+  for (int32_t i = 0; i < program.block_count(); ++i) {
+    for (const auto& op : program.block(i).ops()) {
+      if (calls_runtime(schema_of(program, *op), *op)) return true;
+    }
+  }
+  return false;
+}
+
+namespace {
+
 bool is_lr(const Operator& op) {
   return has_role(op.role, OpRole::kLrSched);
 }

@@ -174,4 +174,7 @@ class Plan {
   PlanData data_;
 };
 
+// Whether a step of the program is one of a job: its plan communicates().
+bool calls_runtime(const Program& program);
+
 }  // namespace fleet::fluid

@@ -112,12 +112,25 @@ class DatasetRunner {
     while (agreement.may_step([this] { return ready(); })) {
       auto batch = next();
       if (!batch) return;
-      if (run_.position != nullptr) *run_.position = batch->position;
-      progress_.batch_over(batch->samples, job_.step(job_.executor, batch->feed));
+      train(*batch);
     }
     if (batches_.wait_for(1) > 0) {
       run_.logger.warning(
           job_.name, "another worker has no batches left; the rest of this one's are left out");
+    }
+  }
+
+  // Who is called after a step sees the position behind it; one that failed is not behind us.
+  void train(const BatchesAhead::Batch& batch) {
+    const uint64_t before = job_.executor.steps_run(job_.program);
+    const std::string former = run_.position == nullptr ? "" : *run_.position;
+    if (run_.position != nullptr) *run_.position = batch.position;
+    try {
+      progress_.batch_over(batch.samples, job_.step(job_.executor, batch.feed));
+    } catch (...) {
+      const bool trained = job_.executor.steps_run(job_.program) != before;
+      if (run_.position != nullptr && !trained) *run_.position = former;
+      throw;
     }
   }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -27,13 +28,14 @@ std::unique_ptr<Scope> copy_of(const Scope& scope) {
   return copy;
 }
 
-// What each thread counts by itself and all of them together: the examples of auc ops since their
-// states were made. Those of the last few batches are a thread's own.
-std::vector<std::string> counts_of(const Program& program) {
+// What each thread counts by itself: the examples of auc ops. Those since the states were made are
+// added up over the threads (`sums`), those of the last few batches are a thread's own.
+std::vector<std::string> counts_of(const Program& program, bool sums) {
   std::vector<std::string> names;
   for (const auto& op : program.global_block().ops()) {
-    if (op->type != "auc" || parse_attributes<AucAttrs>(op->type, op->attrs).slide_steps != 0)
-      continue;
+    if (op->type != "auc") continue;
+    const bool whole = parse_attributes<AucAttrs>(op->type, op->attrs).slide_steps == 0;
+    if (whole != sums) continue;
     names.push_back(op->output("StatPosOut").front());
     names.push_back(op->output("StatNegOut").front());
   }
@@ -44,17 +46,21 @@ std::vector<std::string> counts_of(const Program& program) {
 class Counts {
  public:
   Counts(const Program& program, Scope& scope) : scope_(scope) {
-    for (std::string& name : counts_of(program)) {
-      const Value* value = scope.find(name);
-      const auto* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
-      if (tensor == nullptr || tensor->dtype() != DType::kInt64) continue;
+    for (std::string& name : counts_of(program, true)) {
+      const Tensor* tensor = count_in(scope, name);
+      if (tensor == nullptr) continue;
       counts_.push_back({std::move(name), tensor->clone(), tensor->clone()});
+    }
+    for (std::string& name : counts_of(program, false)) {
+      const Tensor* tensor = count_in(scope, name);
+      if (tensor != nullptr) recent_.emplace_back(std::move(name), tensor->clone());
     }
   }
 
   // The thread's own counts, for threads that share everything else.
   void own(Scope& scope) const {
     for (const Count& count : counts_) scope.var(count.name).emplace<Tensor>(count.begin.clone());
+    for (const auto& [name, tensor] : recent_) scope.var(name).emplace<Tensor>(tensor.clone());
   }
   // A thread has ended.
   void add(const Scope& scope) {
@@ -71,6 +77,12 @@ class Counts {
   }
 
  private:
+  static const Tensor* count_in(const Scope& scope, const std::string& name) {
+    const Value* value = scope.find(name);
+    const auto* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
+    return tensor != nullptr && tensor->dtype() == DType::kInt64 ? tensor : nullptr;
+  }
+
   struct Count {
     std::string name;
     Tensor begin;
@@ -78,6 +90,7 @@ class Counts {
   };
   Scope& scope_;
   std::vector<Count> counts_;
+  std::vector<std::pair<std::string, Tensor>> recent_;
 };
 
 void check_nobody_saves(const Executor& executor, const Program& program) {
@@ -155,7 +168,13 @@ void run_trainer_threads(Executor& executor, const Program& program, uint32_t co
   std::vector<std::unique_ptr<Scope>> scopes;
   for (uint32_t i = 0; i < count; ++i) {
     scopes.push_back(copy_of(parent));
-    runtime->enter_thread(i, *scopes.back(), parent);
+    try {
+      runtime->enter_thread(i, *scopes.back(), parent);
+    } catch (...) {
+      scopes.pop_back();
+      for (const auto& scope : scopes) runtime->leave_thread(*scope, parent);
+      throw;
+    }
   }
   run_threads(
       scopes,

@@ -34,8 +34,12 @@ Lookup lookup_of(const PrepareContext& context, int64_t padding) {
 
 Shape looked_up_shape(const PrepareContext& context, const Lookup& lookup, bool last_is_one) {
   const Shape& ids = context.in("Ids").shape;
+  if (last_is_one) {
+    context.require(ids.rank() >= 1 && ids[ids.rank() - 1] == 1, "Ids", "a last dimension of 1",
+                    ids.to_string());
+  }
   const int rank = last_is_one ? ids.rank() - 1 : ids.rank();
-  Shape out(ids.dims().first(static_cast<size_t>(std::max(rank, 0))));
+  Shape out(ids.dims().first(static_cast<size_t>(rank)));
   out.push_back(lookup.width);
   return out;
 }

@@ -50,8 +50,12 @@ void infer_remote_growing_tables(InferContext& context) {
     context.require(table.kind == VarKind::kGrowingTable && table.shape.rank() == 2, "Tables",
                     "growing tables", std::string(var_kind_name(table.kind)));
     const VarDesc& ids = context.input("Ids", i);
-    const int rank = ids.shape.rank() - static_cast<int>(attrs.ids_end_in_one[i]);
-    context.require(rank >= 0, "Ids", "a last dimension of 1", ids.shape.to_string());
+    const int64_t ends = attrs.ids_end_in_one[i];
+    context.require(ends == 0 || ends == 1, "Ids", "ids_end_in_one: 0 or 1 for each",
+                    str_cat(ends));
+    const int rank = ids.shape.rank() - static_cast<int>(ends);
+    const bool one = rank >= 0 && (ends == 0 || ids.shape[rank] == 1 || ids.shape[rank] < 0);
+    context.require(one, "Ids", "a last dimension of 1", ids.shape.to_string());
     Shape shape(ids.shape.dims().first(static_cast<size_t>(rank)));
     shape.push_back(table.shape[1]);
     context.set_output("Outputs", shape, table.dtype, i, ids.lod_level);

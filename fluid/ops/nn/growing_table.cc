@@ -54,7 +54,8 @@ std::string word_of(const std::array<std::string_view, 4>& words, Kind kind) {
 
 uint64_t not_negative(int64_t number, const char* attribute, const std::string& table) {
   if (number >= 0) return static_cast<uint64_t>(number);
-  fail_table(table, str_cat(attribute, " is negative"), "0 or more", str_cat(number), "mend it");
+  fail_table(table, str_cat(attribute, " is negative, or above 2^63 - 1"), "0 to 2^63 - 1",
+             str_cat(number), str_cat("set ", attribute, " to a number in that range"));
 }
 
 std::vector<tables::RowState> states_of(const MakeGrowingTableAttrs& attrs,

@@ -22,6 +22,9 @@ class BlockingWorkerNode : public WorkerNode<SyncClient> {
 
   // Drives the data loop until the client is idle and the coordinator knows this worker.
   void wait(transport::Phase phase, std::string_view what);
+  // The same until `reached`, or throws what failed meanwhile.
+  void wait_until(const std::function<bool()>& reached, transport::Phase phase,
+                  std::string_view what);
   // The same until no memory of gradients is needed any more.
   void wait_drained();
   // Runs what is ready on the data loop, and does not wait.
@@ -34,8 +37,6 @@ class BlockingWorkerNode : public WorkerNode<SyncClient> {
   void stop();
 
  private:
-  void wait_until(const std::function<bool()>& reached, transport::Phase phase,
-                  std::string_view what);
   // Runs a call to the coordinator that blocks.
   void ask_coordinator(transport::Phase phase, std::string_view what,
                        const std::function<Status()>& call);

@@ -33,6 +33,24 @@ void send_text(Session& session, const FrameHeader& header, const std::string& t
   session.send(std::move(reply));
 }
 
+// Of all of them together.
+std::string progress_of(const std::vector<std::shared_ptr<fluid::tables::SharedTable>>& tables) {
+  fluid::tables::TableStatistics all;
+  for (const auto& table : tables) {
+    const fluid::tables::TableStatistics one = table->statistics();
+    all.rows += one.rows;
+    all.bytes += one.bytes;
+    all.hits += one.hits;
+    all.misses += one.misses;
+    all.admitted += one.admitted;
+    all.refused += one.refused;
+    all.evicted += one.evicted;
+  }
+  return str_cat(" table_rows=", all.rows, " table_bytes=", all.bytes, " table_hits=", all.hits,
+                 " table_misses=", all.misses, " table_admitted=", all.admitted,
+                 " table_refused=", all.refused, " table_evicted=", all.evicted);
+}
+
 }  // namespace
 
 ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
@@ -50,6 +68,17 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
   for (size_t i = 0; i < events_.lane_loops.size(); ++i) {
     lanes_[i].outbox.emplace(*events_.lane_loops[i]);
   }
+  show_tables();
+}
+
+void ServerLanes::show_tables() const {
+  std::vector<std::shared_ptr<fluid::tables::SharedTable>> tables;
+  for (const auto& shard : model_.shards) {
+    if (shard->table()) tables.push_back(shard->table());
+  }
+  if (!config_.observer || tables.empty()) return;
+  config_.observer->set_table_progress(
+      [tables = std::move(tables)] { return progress_of(tables); });
 }
 
 // Where files are written and read: in another thread, or between other work of the data loop.
@@ -350,7 +379,14 @@ Status ServerLanes::handle_part_source(Session& session, const FrameHeader& head
 void ServerLanes::read_part(const PartSource& source) {
   const auto& entries = model_.parameter_index.entries;
   const auto checkpoint = open_source(source, save_folders_, *events_.files);
-  if (source.check) return check_values(checkpoint, entries);
+  if (source.check) {
+    check_values(checkpoint, entries);
+    for (uint32_t i = 0; i < entries.size(); ++i) {
+      if (!entries[i].growing) continue;
+      check_table_form(checkpoint, entries[i].origin, *model_.shards[i]->table(), *events_.files);
+    }
+    return;
+  }
   const auto mine = [this](uint32_t bucket) {
     return fluid::server_of_bucket(bucket, config_.server_num()) == config_.index;
   };

@@ -215,6 +215,8 @@ class ServerLanes : public transport::ServerHandler {
   fluid::Tensor& writable(uint32_t variable);
   // The value, or the rows of it that the answer is to have.
   fluid::Tensor value_for(const ServerAnswer& answer) const;
+  // Tells the observer of the growing tables.
+  void show_tables() const;
   fluid::Tensor rows_of_table(const ServerAnswer& answer) const;
   std::string begin_part(const PartOrder& order, ServerPart& part) const;
   TableSaves::Run beside_frames();

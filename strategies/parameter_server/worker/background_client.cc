@@ -281,12 +281,13 @@ void BackgroundClient::end_threads() {
 
 void BackgroundClient::enter_thread(uint32_t thread, fluid::Scope&, const fluid::Scope&) {
   if (thread < options_.trainer_threads) return;
-  throw_error(ErrorCode::kInvalidArgument,
-              {.what = "there are more trainer threads than the job was configured for",
-               .where = "trainer_threads",
-               .expected = str_cat(options_.trainer_threads),
-               .got = str_cat("thread ", thread),
-               .fix = "set CPU_NUM to the number of threads"});
+  throw_error(
+      ErrorCode::kInvalidArgument,
+      {.what = "there are more trainer threads than the job was configured for",
+       .where = "trainer_threads",
+       .expected = str_cat(options_.trainer_threads),
+       .got = str_cat("thread ", thread),
+       .fix = "set CPU_NUM to the number of threads, or train with fewer (DatasetRun::thread)"});
 }
 
 void BackgroundClient::begin_step() {

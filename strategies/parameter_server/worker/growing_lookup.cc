@@ -24,12 +24,34 @@ RemoteGrowingTables growing_tables_of(const fluid::Operator& op, const ServerCli
       if (!entry.growing) {
         throw_worker_op(op, "a server has no growing table of this name", "a growing table", name);
       }
+      const auto width = static_cast<int64_t>(entry.row_bytes() / sizeof(float));
+      if (!table.parts.empty() && width != table.width) {
+        throw_worker_op(op, "servers have rows of other widths of a growing table",
+                        str_cat("rows of ", table.width, " floats of '", name, "'"),
+                        str_cat(width, " at server ", part.server));
+      }
       table.parts.push_back(part);
-      table.width = static_cast<int64_t>(entry.row_bytes() / sizeof(float));
+      table.width = width;
     }
   }
   return tables;
 }
+
+namespace {
+
+// Of the rows of such ids, without the width.
+fluid::Shape rows_shape(const fluid::Shape& ids, bool ends_in_one) {
+  if (!ends_in_one) return ids;
+  const int rank = ids.rank() - 1;
+  if (rank >= 0 && ids[rank] == 1) return fluid::Shape(ids.dims().first(static_cast<size_t>(rank)));
+  throw_error(ErrorCode::kShapeMismatch, {.what = "ids do not end in a dimension of 1",
+                                          .where = "lookup_remote_growing_tables",
+                                          .expected = "[..., 1]",
+                                          .got = ids.to_string(),
+                                          .fix = "feed ids of the shape that the data layer has"});
+}
+
+}  // namespace
 
 GrowingLookup::GrowingLookup(const RemoteGrowingTables& tables,
                              std::vector<const fluid::Tensor*> ids)
@@ -99,8 +121,7 @@ void GrowingLookup::fill(std::span<fluid::Value* const> outputs) const {
     const auto table = static_cast<size_t>(attrs.table_of[i]);
     const Wanted& wanted = wanted_[table];
     const auto width = static_cast<size_t>(tables_.tables[table].width);
-    const int rank = ids.shape().rank() - static_cast<int>(attrs.ids_end_in_one[i]);
-    fluid::Shape shape(ids.shape().dims().first(static_cast<size_t>(std::max(rank, 0))));
+    fluid::Shape shape = rows_shape(ids.shape(), attrs.ids_end_in_one[i] != 0);
     shape.push_back(static_cast<int64_t>(width));
     if (!std::holds_alternative<fluid::Tensor>(*outputs[i])) *outputs[i] = fluid::Tensor();
     fluid::Tensor& out = *std::get_if<fluid::Tensor>(outputs[i]);

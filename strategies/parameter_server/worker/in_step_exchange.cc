@@ -1,5 +1,7 @@
 #include "strategies/parameter_server/worker/in_step_exchange.h"
 
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/shard_tree.h"
@@ -216,8 +218,11 @@ void InStepExchange::wait_values() {
 // ---- requests
 
 void InStepExchange::request(Phase phase, std::string_view what, const Ask& ask) {
-  ask(node_.client(), nullptr);
-  node_.wait(phase, what);
+  // Not until the client is idle: gradients of other shards may wait for one that comes after this.
+  const auto outcome = std::make_shared<std::optional<Status>>();
+  ask(node_.client(), [outcome](const Status& status) { *outcome = status; });
+  node_.wait_until([&outcome] { return outcome->has_value(); }, phase, what);
+  (*outcome)->throw_if_error();
 }
 
 void InStepExchange::fetch(Phase phase, std::span<const RemoteMemory> values) {

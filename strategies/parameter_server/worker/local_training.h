@@ -37,8 +37,8 @@ class LocalTraining {
   void set_counts(std::span<const double> counts);
   // Exchanges what the last steps changed; the scope is not used any more.
   void leave(fluid::Scope& scope);
-  // The same, and `heir` gets the scope's values, and goes on from there. With GEO they are the
-  // servers' then.
+  // The same, and `heir` goes on from there, once the caller has copied the scope's values into it.
+  // With GEO they are the servers' then.
   void leave_to(fluid::Scope& scope, fluid::Scope& heir);
   void leave_all();
   // Throws UsageError (kPrecondition) when scopes were gone before they were left, with steps that

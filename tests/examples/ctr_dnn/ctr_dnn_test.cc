@@ -51,23 +51,47 @@ TEST_F(CtrDnn, LearnsAlone) {
   make(kClicks);
   expect_good(program("--epochs 3 --threads 2"));
   expect_good(program("--epochs 3 --threads 2 --hogwild"));
+  expect_good(program("--epochs 3 --threads 2 --table growing"));
 }
 
 TEST_F(CtrDnn, LearnsWithServersInStep) {
   make(kClicks);
   expect_good(with_servers("--epochs 3"));
   expect_good(with_servers("--epochs 3 --table distributed"));
+  expect_good(with_servers("--epochs 3 --table growing"));
+}
+
+// Files of this size have nearly all of the 300 ids, and in each of 26 slots an empty cell.
+TEST_F(CtrDnn, TheLauncherSaysWhatGrowingTablesHave) {
+  make("--records 3000 --test_records 500 --test_files 2 --ids 300");
+  const auto launch = [&](const std::string& flag) {
+    const auto result =
+        run_command(str_cat(kBin, "launch_ps --worker_num 2 --server_num 2 ", flag, " --log_dir ",
+                            path("logs"), " ", program("--table growing")),
+                    60);
+    EXPECT_EQ(result.code, 0) << result.output << logs();
+    return result.output;
+  };
+  EXPECT_THAT(launch("--progress 2>&1"), HasSubstr("table rows"));
+  const std::string lines = launch("--json 2>/dev/null");
+  const Json last = Json::parse(lines.substr(lines.find_last_of('\n', lines.size() - 2) + 1));
+  double rows = 0;
+  for (const Json& server : last.at("servers")) rows += server.at("table_rows").get<double>();
+  EXPECT_GT(rows, 250);
+  EXPECT_LE(rows, 26 * 301);
 }
 
 TEST_F(CtrDnn, LearnsAsynchronously) {
   make(kClicks);
   expect_good(with_servers("--epochs 3 --strategy async"));
   expect_good(with_servers("--epochs 3 --strategy async --threads 2 --table distributed", 2));
+  expect_good(with_servers("--epochs 3 --strategy async --threads 2 --table growing", 2));
 }
 
 TEST_F(CtrDnn, LearnsHalfAsynchronously) {
   make(kClicks);
   expect_good(with_servers("--epochs 3 --strategy half_async --threads 2", 2));
+  expect_good(with_servers("--epochs 3 --strategy half_async --table growing"));
 }
 
 TEST_F(CtrDnn, LearnsByDifferences) {
@@ -107,20 +131,30 @@ TEST_F(CtrDnn, TheAreaUnderTheCurveIsThatOfAllWorkers) {
   }
 }
 
+// The second worker reads no file: all that it has, it was given.
 TEST_F(CtrDnn, WorkersGiveEachOtherRecords) {
-  make(str_cat(kClicks, "--files 3"));
+  make(str_cat(kClicks, "--files 1"));
   const std::string shuffle = "--epochs 3 --shuffle_dir " + path("exchange");
   expect_good(with_servers(shuffle));
   EXPECT_TRUE(std::filesystem::is_empty(path("exchange")));
 }
 
-// One worker has a batch more than the other, and has it in every epoch.
+// One worker has more batches than the other, and has them in every epoch.
 TEST_F(CtrDnn, EndsWhereWorkersHaveUnevenData) {
   make("--records 2000 --test_records 501 --test_files 2 --ids 300");
   std::ofstream(path("clicks/part-000"), std::ios::app) << read(path("clicks/part-001"));
   for (const std::string strategy : {"sync", "async", "half_async", "geo"}) {
     run(with_servers("--epochs 2 --strategy " + strategy));
+    const bool left_out = logs().find("another worker has no batches left") != std::string::npos;
+    EXPECT_EQ(left_out, strategy == "sync") << strategy;
   }
+}
+
+TEST_F(CtrDnn, DifferencesOfTablesThatGrowAreRefused) {
+  make("--records 2000 --test_records 500 --ids 300");
+  const auto result = run_command(with_servers("--strategy geo --table growing"), 60);
+  EXPECT_EQ(result.code, 1) << result.output;
+  EXPECT_THAT(result.output + logs(), HasSubstr("growing table"));
 }
 
 TEST_F(CtrDnn, StopsAtTooManyLinesThatCannotBeRead) {

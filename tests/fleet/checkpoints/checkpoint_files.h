@@ -78,6 +78,9 @@ inline std::vector<std::string> differences(const std::filesystem::path& a,
       found.push_back(name);
     }
   }
+  for (const auto& [name, files] : second.value().tables()) {
+    if (!first.value().tables().contains(name)) found.push_back(name + " is new");
+  }
   if (shared_tensors(first.value()) != shared_tensors(second.value())) {
     found.emplace_back("how many there are");
   }

@@ -7,6 +7,7 @@
 #include "fluid/io/checkpoint_files.h"
 #include "fluid/io/inference_model.h"
 #include "fluid/io/persistables.h"
+#include "fluid/io/table_files.h"
 #include "fluid/layers/sparse_embedding.h"
 #include "fluid/optimizer/optimizer.h"
 #include "tests/fluid/io/temporary_directory.h"
@@ -278,6 +279,83 @@ TEST_F(SavedGrowingTables, CheckpointsHaveThemInParts) {
   const Status cut = CheckpointReader::open(folder).status();
   EXPECT_EQ(cut.code(), ErrorCode::kCorruptFile);
   EXPECT_THAT(cut.to_string(), ::testing::HasSubstr(files[0].filename().string()));
+}
+
+// What the save op of Paddle 1.8.5 wrote of rows 3, 7 and 2^40 of a table: [1, 2], [3, 4],
+// [5, 6.5].
+constexpr unsigned char kPaddleTable[] = {
+    0x00, 0x00, 0x00, 0x00, 0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x07, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x01,
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x06, 0x00, 0x00, 0x00, 0x08, 0x05, 0x10, 0x03,
+    0x10, 0x02, 0x00, 0x00, 0x80, 0x3f, 0x00, 0x00, 0x00, 0x40, 0x00, 0x00, 0x40, 0x40,
+    0x00, 0x00, 0x80, 0x40, 0x00, 0x00, 0xa0, 0x40, 0x00, 0x00, 0xd0, 0x40};
+
+class PaddleTables : public NetFixture {
+ protected:
+  PaddleTables() {
+    const Variable ids = layers::data("ids", {1}, DType::kInt64);
+    loss_ = layers::mean(layers::sparse_embedding(ids, 2, {.param_attr = {.name = kTable}}));
+    optimizer::Adagrad({.learning_rate = 0.1, .initial_accumulator_value = 0.5}).minimize(loss_);
+    executor_.run(startup_);
+    std::ofstream(file_, std::ios::binary)
+        .write(reinterpret_cast<const char*>(kPaddleTable), sizeof kPaddleTable);
+  }
+  std::vector<float> row(uint64_t id) {
+    std::vector<float> floats;
+    growing_table(executor_.scope(), kTable)->reading([&](const GrowingTable& table) {
+      table.scan(0, tables::kBuckets, [&](const tables::RowView& one) {
+        if (one.key != id) return;
+        floats.assign(one.values.begin(), one.values.end());
+        floats.insert(floats.end(), one.states.begin(), one.states.end());
+      });
+    });
+    return floats;
+  }
+  void train(int64_t id) { executor_.run(main_, {{"ids", Tensor::from<int64_t>({id}, {1, 1})}}); }
+
+  const TemporaryDirectory folder_;
+  const std::filesystem::path file_ = folder_.path() / "table";
+  Variable loss_;
+  Executor executor_;
+};
+
+TEST_F(PaddleTables, AreReadAndWrittenToTheByte) {
+  EXPECT_EQ(load_paddle_table(executor_.scope(), kTable, std::vector{file_}), 3U);
+  EXPECT_EQ(row(7), (std::vector<float>{3, 4, 0.5, 0.5})) << "states begin anew";
+  const auto copy = folder_.path() / "copy";
+  EXPECT_EQ(save_paddle_table(executor_.scope(), kTable, copy), 3U);
+  std::ifstream stream(copy, std::ios::binary);
+  const std::string written(std::istreambuf_iterator<char>(stream), {});
+  EXPECT_EQ(written, std::string(reinterpret_cast<const char*>(kPaddleTable), sizeof kPaddleTable));
+}
+
+TEST_F(PaddleTables, AreReadOverWhatThereIs) {
+  train(7);
+  train(8);
+  const std::vector<float> other = row(8);
+  ASSERT_EQ(other.size(), 4U);
+  load_paddle_table(executor_.scope(), kTable, std::vector{file_});
+  EXPECT_EQ(row(7), (std::vector<float>{3, 4, 0.5, 0.5}));
+  EXPECT_EQ(row(8), other);
+}
+
+TEST_F(PaddleTables, ThatDoNotFitAreRefusedWhole) {
+  const auto damaged = folder_.path() / "damaged";
+  std::filesystem::copy_file(file_, damaged);
+  std::filesystem::resize_file(damaged, sizeof kPaddleTable - 1);
+  const auto load = [this](const std::vector<std::filesystem::path>& files) {
+    return [this, files] { load_paddle_table(executor_.scope(), kTable, files); };
+  };
+  expect_error(load({file_, damaged}), ErrorCode::kCorruptFile, {"damaged"});
+  expect_error(load({folder_.path() / "none"}), ErrorCode::kInput, {"none"});
+  EXPECT_TRUE(row(3).empty()) << "nothing was taken of the file that is whole";
+  const auto wide = folder_.path() / "wide";
+  save_table_rows(wide, {{1}, 2, Tensor::from<float>({1, 2, 3}, {1, 3})});
+  expect_error(load({wide}), ErrorCode::kInvalidArgument, {"float32 rows of 2", "wide"});
+  train(-1);
+  expect_error([this] { save_paddle_table(executor_.scope(), kTable, folder_.path() / "x"); },
+               ErrorCode::kInvalidArgument, {"2^63"});
 }
 
 }  // namespace

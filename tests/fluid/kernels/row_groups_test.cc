@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/philox.h"
 #include "fluid/core/value.h"
 
@@ -71,14 +72,11 @@ TEST(RowGroups, ManyRowsAreGroupedAsFewAre) {
 TEST(RowGroups, IdsOfGrowingTablesAreAnyNumbers) {
   TilePool pool({.threads = 3});
   for (const size_t count : {size_t{60}, size_t{20'000}}) {
-    const RandomKey key = RandomKey::of(2, "ids");
     std::vector<int64_t> ids = {std::numeric_limits<int64_t>::min(),
                                 std::numeric_limits<int64_t>::max(), 0, -1, 1};
     while (ids.size() < count) {
-      const auto at = static_cast<uint64_t>(ids.size());
-      const double wide = uniform_double(key, at) * 0x1p60;
-      ids.push_back(at % 3 == 0 ? ids[at / 2]
-                                : static_cast<int64_t>(wide) * 16 - (int64_t{1} << 62));
+      const size_t at = ids.size();
+      ids.push_back(at % 3 == 0 ? ids[at / 2] : static_cast<int64_t>(mix64(at)));
     }
     std::map<int64_t, std::vector<int64_t>> wanted;
     for (size_t i = 0; i < ids.size(); ++i) wanted[ids[i]].push_back(static_cast<int64_t>(i));

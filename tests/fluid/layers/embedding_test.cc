@@ -92,6 +92,17 @@ TEST_P(GradientsOfEmbeddingBags, AreThoseOfFiniteDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(DenseAndSparse, GradientsOfEmbeddingBags, testing::Bool());
 
+TEST_F(EmbeddingBags, LookupsWantIdsThatEndInOne) {
+  const Variable x = layers::data("x", {-1}, DType::kInt64);
+  const Variable rows = layers::embedding(x, {9, 3});
+  executor_.run(startup_);
+  expect_error(
+      [&] {
+        executor_.run(main_, {{"x", int_tensor({1, 2, 3}, {3})}}, {rows});
+      },
+      ErrorCode::kShapeMismatch, {"Ids", "a last dimension of 1"});
+}
+
 TEST_F(EmbeddingBags, OfEmptySequencesAreZeros) {
   const Variable x = ids("ids", {1}, 1);
   const Variable sums = contrib_layers::fused_embedding_seq_pool(

@@ -1,6 +1,7 @@
 #include "fluid/layers/sparse_embedding.h"
 
 #include <limits>
+#include <map>
 
 #include "fluid/executor/executor.h"
 #include "fluid/optimizer/optimizer.h"
@@ -178,6 +179,41 @@ TEST_F(SparseEmbedding, ShowsAndClicksAdmitIds) {
       EXPECT_EQ(row.click, row.key == 1 ? 0 : 8);
     });
   });
+}
+
+// One number for each sequence, whose rows have two ids each, or one for each row.
+TEST_F(SparseEmbedding, ShowsBelongToRowsOrToSequences) {
+  const Variable show = layers::data("show", {1});
+  const Variable click = layers::data("click", {1});
+  const Variable ids = layers::data("ids", {2}, DType::kInt64, {.lod_level = 1});
+  SparseEmbeddingOptions options = named();
+  options.entry = ShowClickEntry{show, click, 0.0};
+  const Variable rows = fluid::sparse_embedding(ids, 1, options);
+  optimizer::SGD({.learning_rate = 1.0}).minimize(layers::mean(rows));
+  executor_.run(startup_);
+  Tensor fed = Tensor::from(std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}, {4, 2});
+  fed.set_lod({{0, 1, 4}});
+  const auto column_of = [](const std::vector<float>& numbers) {
+    return Tensor::from(numbers, {static_cast<int64_t>(numbers.size()), 1});
+  };
+  const auto shows = [&](const std::vector<float>& numbers) {
+    executor_.run(main_, {{"ids", fed},
+                          {"show", column_of(numbers)},
+                          {"click", column_of(std::vector<float>(numbers.size(), 0.0f))}});
+    std::map<uint64_t, float> sums;
+    growing_table(executor_.scope(), kTable)->reading([&](const tables::GrowingTable& table) {
+      table.scan(0, tables::kBuckets,
+                 [&](const tables::RowView& row) { sums[row.key] = row.show; });
+    });
+    return sums;
+  };
+  using Sums = std::map<uint64_t, float>;
+  EXPECT_EQ(shows({1, 10}),
+            (Sums{{1, 1}, {2, 1}, {3, 10}, {4, 10}, {5, 10}, {6, 10}, {7, 10}, {8, 10}}));
+  EXPECT_EQ(shows({1, 2, 3, 4}),
+            (Sums{{1, 2}, {2, 2}, {3, 12}, {4, 12}, {5, 13}, {6, 13}, {7, 14}, {8, 14}}));
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  expect_error([&] { shows({none, 1}); }, ErrorCode::kInvalidArgument, {"Show", "element 0"});
 }
 
 TEST_F(SparseEmbedding, CallsWithOneNameShareATable) {

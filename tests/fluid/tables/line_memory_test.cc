@@ -80,17 +80,26 @@ TEST(LineMemoryTest, RunsAreApartAndKeepTheirContent) {
 }
 
 TEST(LineMemoryTest, RunsThatWereGivenBackBecomeOne) {
-  LineMemory memory(size_t{1} << 20);
-  std::vector<TakenRun> runs;
-  for (int i = 0; i < 1000; ++i) runs.push_back(taken(memory, 1000, 1));
+  constexpr size_t kLargest = size_t{1} << 20;
+  LineMemory memory(kLargest);
+  std::vector<TakenRun> runs = {taken(memory, 1000, 1)};
+  // Until the first block is full.
   const size_t reserved = memory.reserved();
-  for (const size_t first : {size_t{0}, size_t{1}}) {
+  while (memory.reserved() == reserved) runs.push_back(taken(memory, 1000, 1));
+  memory.give(runs.back().begin, runs.back().bytes);
+  runs.pop_back();
+  ASSERT_EQ(memory.reserved(), reserved);
+  // All but the first run: what is behind, before and on both sides of a free one.
+  for (const size_t first : {size_t{1}, size_t{2}}) {
     for (size_t i = first; i < runs.size(); i += 2) memory.give(runs[i].begin, runs[i].bytes);
   }
-  // As large as all of them together.
-  const TakenRun whole = taken(memory, 1000 * 1024, 2);
+  std::vector<TakenRun> large;
+  for (size_t bytes = kLargest; bytes + kLargest < reserved; bytes += kLargest) {
+    large.push_back(taken(memory, kLargest, 2));
+  }
+  EXPECT_GE(large.size(), 2U);
   EXPECT_EQ(memory.reserved(), reserved);
-  memory.give(whole.begin, whole.bytes);
+  for (const TakenRun& run : large) memory.give(run.begin, run.bytes);
 }
 
 // As buckets of a table grow: each takes a larger run, and gives the one before it back.

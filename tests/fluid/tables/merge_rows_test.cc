@@ -1,5 +1,6 @@
 #include "fluid/tables/merge_rows.h"
 
+#include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <map>
@@ -88,6 +89,16 @@ TEST(MergeRowsTest, SumsManyRowsOfAnyIds) {
 TEST(MergeRowsTest, ThreadsChangeNoBit) {
   TilePool pool({.threads = 3, .spins = false});
   expect_dense_sums(drawn(3, 20, 4000, 15, 4), 4, Tiles(&pool));
+}
+
+TEST(MergeRowsTest, ThreadsSumTheLastIdsThatThereAre) {
+  TilePool pool({.threads = 3, .spins = false});
+  std::vector<Owned> all = drawn(4, 4, 60'000, 20, 2);
+  for (Owned& one : all) {
+    for (uint64_t& key : one.keys) key += ~uint64_t{0} - ((uint64_t{1} << 20) - 1);
+    std::sort(one.keys.begin(), one.keys.end());
+  }
+  expect_dense_sums(all, 2, Tiles(&pool));
 }
 
 TEST(MergeRowsTest, IdsOfOneHighHalfAreSorted) {

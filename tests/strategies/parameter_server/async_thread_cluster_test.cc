@@ -226,11 +226,13 @@ TEST(AsyncThreadCluster, EveryModeLearns) {
       job.options.trainer_threads = threads;
       job.options.geo_update_frequency = job.options.easgd_tau = 4;
       job.lanes = threads;
-      expect_learns(task, job);
-      job.rounds = 3;
-      expect_learns(task, job);
-      job.options.independent_recv = false;
-      if (mode == ServerMode::kGeo) expect_learns(task, job);
+      for (const int rounds : {1, 3}) {
+        job.rounds = rounds;
+        job.options.independent_recv = true;
+        expect_learns(task, job);
+        job.options.independent_recv = false;
+        if (mode == ServerMode::kGeo) expect_learns(task, job);
+      }
     }
   }
 }

@@ -177,10 +177,13 @@ void expect_growing_bits(const GrowingNetOptions& options, ThreadJob job, int st
   ASSERT_TRUE(threads.errors.empty());
   EXPECT_EQ(tables.rows(), local.rows);
   EXPECT_FALSE(local.rows.empty());
+  int weights = 0;
   for (const auto& [name, bytes] : threads.persistables) {
     ASSERT_TRUE(local.persistables.contains(name)) << name;
     EXPECT_TRUE(local.persistables.at(name) == bytes) << name << " on the servers differs";
+    weights += name.starts_with("fc_") ? 1 : 0;
   }
+  EXPECT_GE(weights, 2) << "weight and bias, at least";
   if (job.workers == 1) {
     EXPECT_EQ(threads.losses.front(), local.losses);
   }
@@ -234,6 +237,14 @@ TEST(GrowingTablesCluster, TrainsWhereServersHaveRoomForFewGradients) {
   }
 }
 
+// A worker has shards of several nodes of the tree: gradients of the first ones wait for room while
+// the others look rows up.
+TEST(GrowingTablesCluster, LooksUpWhileGradientsWaitForRoom) {
+  for (const uint64_t window : {1U, 300U}) {
+    expect_growing_bits({}, {.workers = 3, .servers = 2, .shards = 8, .window_bytes = window});
+  }
+}
+
 void expect_growing_bits_in_background(const GrowingNetOptions& options, fluid::ServerMode mode) {
   SCOPED_TRACE(fluid::to_string(mode));
   const GrowingNet net(options);
@@ -262,6 +273,22 @@ TEST(GrowingTablesCluster, OneWorkerInTheBackgroundHasTheBitsOfOneMachine) {
   }
 }
 
+// What rows start from, by the keys of `like`.
+Rows initial_rows(const GrowingNet& net, const Rows& like) {
+  Rows initial;
+  fluid::Executor executor;
+  executor.run(net.startup());
+  for (const auto& [key, floats] : like) {
+    const auto& [name, id] = key;
+    auto& values = initial[key];
+    fluid::growing_table(executor.scope(), name)->reading([&, id = id](const GrowingTable& table) {
+      values.resize(table.options().width);
+      table.find(std::vector{id}, values.data(), GrowingTable::Missing::kInitial);
+    });
+  }
+  return initial;
+}
+
 TEST(GrowingTablesCluster, ManyWorkersInTheBackgroundTrainTheRowsOfTheirIds) {
   const GrowingNet net({});
   const Outcome local = train_alone(net, 2, 10);
@@ -277,7 +304,13 @@ TEST(GrowingTablesCluster, ManyWorkersInTheBackgroundTrainTheRowsOfTheirIds) {
     for (const auto& error : outcome.errors) ADD_FAILURE() << error;
     const Rows rows = tables.rows();
     ASSERT_EQ(rows.size(), local.rows.size());
-    for (const auto& [key, floats] : local.rows) EXPECT_TRUE(rows.contains(key)) << key.second;
+    size_t trained = 0;
+    const Rows initial = initial_rows(net, rows);
+    for (const auto& [key, floats] : local.rows) {
+      ASSERT_TRUE(rows.contains(key)) << key.second;
+      trained += rows.at(key) == initial.at(key) ? 0 : 1;
+    }
+    EXPECT_EQ(trained, local.rows.size());
   }
 }
 
@@ -285,6 +318,7 @@ TEST(GrowingTablesCluster, TestProgramsMakeNoRows) {
   const GrowingNet net({});
   ServerTables tables;
   uint64_t before = 0;
+  int tests = 0;
   ThreadJob job{.workers = 1, .servers = 2};
   job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
     tables.keep(scope);
@@ -299,12 +333,14 @@ TEST(GrowingTablesCluster, TestProgramsMakeNoRows) {
         std::none_of(ops.begin(), ops.end(), [](const auto& op) { return op->type == "send"; });
     if (test) {
       EXPECT_EQ(now, before);
+      ++tests;
     }
     before = now;
   };
   const ThreadOutcome threads = train_in_threads(net.task(4), job);
   for (const auto& error : threads.errors) ADD_FAILURE() << error;
   EXPECT_GT(tables.count(), 0U);
+  EXPECT_EQ(tests, 2);
 }
 
 TEST(GrowingTablesCluster, AsksAllServersOnceAStep) {
@@ -366,6 +402,10 @@ TEST(GrowingTablesCluster, RefusesWhatServersCannotDo) {
   geo.sync_mode = false;
   geo.geo_sgd_mode = true;
   expect_refused({}, geo, "GEO");
+  transpiler::DistributeTranspilerConfig compensated;
+  compensated.sync_mode = false;
+  compensated.enable_dc_asgd = true;
+  expect_refused({}, compensated, "delays");
 }
 
 }  // namespace

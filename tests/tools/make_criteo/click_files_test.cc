@@ -87,6 +87,22 @@ TEST_F(ClickFilesTest, AreTheSameForAnyNumberOfThreadsAndPacked) {
             read(path("a/part-000")) + read(path("a/part-001")) + read(path("a/part-002")));
 }
 
+TEST_F(ClickFilesTest, DoNotLieBesideOthers) {
+  write_click_files(model_, files("a"));
+  write_click_files(model_, files("a"));  // the same names
+  ClickFiles fewer = files("a");
+  fewer.files = 2;
+  try {
+    write_click_files(model_, fewer);
+    FAIL() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("part-002"));
+  }
+  ClickFiles packed = files("a");
+  packed.gzip = true;
+  EXPECT_THROW(write_click_files(model_, packed), Error);
+}
+
 TEST_F(ClickFilesTest, AreMadeByTheProgram) {
   const std::string command = testing::binary_path("bin/fleet-make-criteo ");
   const auto made = testing::run_command(command +

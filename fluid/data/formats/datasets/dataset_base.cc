@@ -71,6 +71,7 @@ void DatasetBase::set_thread(int threads) {
 
 void DatasetBase::set_filelist(std::vector<std::string> files) {
   files_ = std::move(files);
+  files_given_ = true;
 }
 
 void DatasetBase::set_use_var(std::vector<UseVar> variables) {
@@ -159,13 +160,13 @@ uint64_t DatasetBase::filelist_hash() const {
 }
 
 std::unique_ptr<RecordReader> DatasetBase::reader(std::vector<std::string> files) const {
-  if (files_.empty() || variables_.empty()) {
+  if (!files_given_ || variables_.empty()) {
     throw_error(ErrorCode::kPrecondition,
                 {.what = "a data set has nothing to read",
                  .where = kind_,
                  .expected = "files and variables",
-                 .got = files_.empty() ? "no files" : "no variables",
-                 .fix = files_.empty() ? "call set_filelist first" : "call set_use_var first"});
+                 .got = !files_given_ ? "no files" : "no variables",
+                 .fix = !files_given_ ? "call set_filelist first" : "call set_use_var first"});
   }
   return std::make_unique<RecordReader>(std::move(files), parser(), options_);
 }

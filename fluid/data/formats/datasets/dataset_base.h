@@ -107,6 +107,7 @@ class DatasetBase {
   std::string kind_;
   int64_t batch_size_ = 1;
   std::vector<std::string> files_;
+  bool files_given_ = false;  // there may be none for this worker
   std::vector<UseVar> variables_;
   std::shared_ptr<const RecordParser> parser_;
   RecordReaderOptions options_;

@@ -112,7 +112,7 @@ void InMemoryDataset::global_shuffle(uint64_t seed, int worker, int workers) {
 
 void InMemoryDataset::global_shuffle(uint64_t seed, int worker, int workers,
                                      const RecordExchange& exchange) {
-  share_ = checked_share(seed, worker, workers);
+  const Share share = checked_share(seed, worker, workers);
   if (side_by_side() != 1) {
     throw_error(ErrorCode::kInvalidArgument,
                 {.what = "workers exchange the records of files that are read one after the other",
@@ -129,6 +129,7 @@ void InMemoryDataset::global_shuffle(uint64_t seed, int worker, int workers,
   }
   take(exchange_records(std::move(own), records->slots(), seed, worker, workers, exchange),
        *records);
+  share_ = share;
   only_share_ = true;
   order_by(local_seed(seed, worker));
 }
@@ -153,7 +154,8 @@ class InMemoryDataset::Batches final : public DatasetBatches {
       : records_(records),
         slots_(std::move(slots)),
         batch_size_(static_cast<uint64_t>(records.batch_size())),
-        end_(records.order_.size() - records.order_.size() % static_cast<uint64_t>(parts)) {}
+        parts_(static_cast<uint64_t>(parts)),
+        end_(end_from(0)) {}
 
   std::vector<Tensor> next() override {
     const uint64_t begin = next_.fetch_add(batch_size_);
@@ -178,7 +180,7 @@ class InMemoryDataset::Batches final : public DatasetBatches {
   std::string position() override { return std::to_string(std::min<uint64_t>(next_, end_)); }
   void seek(const std::string& position) override {
     const auto at = parse_int(position);
-    const auto size = static_cast<long long>(end_);
+    const auto size = static_cast<long long>(records_.order_.size());
     if (!at || *at < 0 || *at > size) {
       throw_error(ErrorCode::kInvalidArgument,
                   {.what = "the position is not in this data set",
@@ -188,15 +190,22 @@ class InMemoryDataset::Batches final : public DatasetBatches {
                    .fix = "load and shuffle the same files with the same seed, or begin anew"});
     }
     next_ = static_cast<uint64_t>(*at);
+    end_ = end_from(next_);
   }
   std::optional<uint64_t> records_left() override { return end_ - std::min<uint64_t>(next_, end_); }
   uint64_t bad_lines() override { return records_.bad_lines_; }
   std::vector<BadLine> first_bad_lines() override { return records_.first_bad_lines_; }
 
  private:
+  // Every batch has a multiple of so many records as there are parts.
+  uint64_t end_from(uint64_t begin) const {
+    return begin + (records_.order_.size() - begin) / parts_ * parts_;
+  }
+
   const InMemoryDataset& records_;
   std::vector<size_t> slots_;
   uint64_t batch_size_;
+  uint64_t parts_;
   uint64_t end_;                    // of the records
   std::atomic<uint64_t> next_ = 0;  // record
 };

@@ -22,6 +22,8 @@ class StreamedBatches final : public DatasetBatches {
     {
       const std::lock_guard lock(reading_);
       if (reader_->read(batch, batch_size_) == 0) return {};
+      // Too few for each part to have one: the end, unless the reader stopped at an error.
+      if (batch.records() < parts_) reader_->read(batch, parts_);
     }
     const RecordRange whole{&batch, 0, batch.records() - batch.records() % parts_};
     if (whole.end == 0) return {};

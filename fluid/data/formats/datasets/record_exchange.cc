@@ -1,5 +1,7 @@
 #include "fluid/data/formats/datasets/record_exchange.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -14,12 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void throw_file(const fs::path& file, const char* what, const char* expected) {
+[[noreturn]] void throw_file(const fs::path& file, const char* what, const char* expected,
+                             const std::string& got = std::strerror(errno)) {
   throw_error(ErrorCode::kInput,
               {.what = what,
                .where = "file " + file.string(),
                .expected = expected,
-               .got = {},
+               .got = got,
                .fix = "give a folder on a file system that all workers share, and that has room"});
 }
 
@@ -123,6 +126,7 @@ RecordBlocks exchange_records(RecordBlocks own, const Slots& slots, uint64_t see
   const fs::path& folder = exchange.folder;
   std::error_code error;
   fs::create_directories(folder, error);
+  if (error) throw_file(folder, "the folder cannot be made", "a folder", error.message());
   OwnFiles files;
   files.add(count_file(folder, worker));
   write_count(folder, worker, records_of(own));

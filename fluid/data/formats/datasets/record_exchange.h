@@ -14,7 +14,8 @@ namespace fleet::fluid::data {
 // Where, and how workers wait for each other.
 struct RecordExchange {
   // On a file system that all workers share, and made where there is none. Files of one exchange
-  // are gone at its end; two at the same time need two folders.
+  // are gone at its end, but those of a worker that is killed meanwhile; two at the same time need
+  // two folders.
   std::filesystem::path folder;
   // Returns when every worker has called it as often: fleet::barrier_worker. It throws where one is
   // gone.

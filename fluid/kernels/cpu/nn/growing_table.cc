@@ -170,22 +170,38 @@ std::unique_ptr<Prepared> prepare_table_lookup_grad(PrepareContext& context) {
   });
 }
 
-// What rows of a slot's ids belong to: rows of Show and Click.
-std::vector<int64_t> instances_of(const Tensor& ids) {
+// What a slot's ids belong to, each: rows of Show and Click, of which there are `shows`. These are
+// one for each row of ids, or one for each sequence.
+std::vector<int64_t> instances_of(const Tensor& ids, size_t shows) {
   std::vector<int64_t> instances(static_cast<size_t>(ids.numel()));
-  if (ids.lod().empty()) {
-    const int64_t each = ids.shape().rank() == 0 ? 1 : ids.shape().numel(1, ids.shape().rank());
+  const Shape& shape = ids.shape();
+  const int64_t rows = shape.rank() == 0 ? 1 : shape[0];
+  const int64_t each = shape.rank() == 0 ? 1 : std::max<int64_t>(1, shape.numel(1, shape.rank()));
+  if (ids.lod().empty() || static_cast<size_t>(rows) == shows) {
     for (size_t i = 0; i < instances.size(); ++i) {
-      instances[i] = static_cast<int64_t>(i) / std::max<int64_t>(each, 1);
+      instances[i] = static_cast<int64_t>(i) / each;
     }
     return instances;
   }
   const auto& offsets = ids.lod().back();
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    std::fill(instances.begin() + offsets[s], instances.begin() + offsets[s + 1],
+    std::fill(instances.begin() + offsets[s] * each, instances.begin() + offsets[s + 1] * each,
               static_cast<int64_t>(s));
   }
   return instances;
+}
+
+// Throws UsageError for a number of `slot` that is not finite.
+void check_finite(const std::vector<float>& numbers, const char* slot, const std::string& where) {
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (std::isfinite(numbers[i])) continue;
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = str_cat("a number of ", slot, " is not finite"),
+                 .where = str_cat(where, ", element ", i),
+                 .expected = "finite numbers of shows and clicks",
+                 .got = str_cat(numbers[i]),
+                 .fix = "correct what is fed"});
+  }
 }
 
 std::vector<float> numbers_of(const Tensor& tensor) {
@@ -212,11 +228,14 @@ std::unique_ptr<Prepared> prepare_shows(PrepareContext& context) {
     found.find(c, slots);
     const std::vector<float> shows = numbers_of(c.input(show));
     const std::vector<float> clicks = numbers_of(c.input(click));
+    check_finite(shows, "Show", slots.table.where);
+    check_finite(clicks, "Click", slots.table.where);
     std::vector<float> show_sums(found.unique.ids().size());
     std::vector<float> click_sums(show_sums.size());
     const uint32_t* place = found.places.data();
     for (size_t slot = 0; slot < slots.slots(); ++slot) {
-      for (const int64_t instance : instances_of(c.input(slots.first + static_cast<int>(slot)))) {
+      for (const int64_t instance :
+           instances_of(c.input(slots.first + static_cast<int>(slot)), shows.size())) {
         const auto at = static_cast<size_t>(instance);
         if (at >= shows.size() || at >= clicks.size()) {
           throw_error(ErrorCode::kShapeMismatch,

@@ -130,6 +130,9 @@ std::unique_ptr<Prepared> prepare_hash(PrepareContext& context) {
   const auto attrs = context.attrs<HashAttrs>();
   const Shape& shape = context.in("X").shape;
   context.require(shape.rank() == 2, "X", "[rows, ids of each]", shape.to_string());
+  context.require(attrs.num_hash >= 1, "X", "num_hash >= 1", str_cat(attrs.num_hash));
+  context.require(attrs.mod_by >= 1 && attrs.mod_by <= std::numeric_limits<T>::max(), "X",
+                  "mod_by >= 1, and a number of X's type", str_cat(attrs.mod_by));
   const int64_t rows = shape[0];
   const size_t bytes = static_cast<size_t>(shape[1]) * sizeof(T);
   const int64_t hashes = attrs.num_hash;

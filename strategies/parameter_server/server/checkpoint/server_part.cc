@@ -80,6 +80,17 @@ void read_values(const CheckpointReader& checkpoint, const std::vector<Parameter
   }
 }
 
+void check_table_form(const CheckpointReader& checkpoint, const std::string& name,
+                      const fluid::tables::SharedTable& table, FileSystem& files) {
+  const auto found = checkpoint.tables().find(name);
+  if (found == checkpoint.tables().end()) checkpoint.check_table(name).throw_if_error();
+  table.reading([&](const fluid::tables::GrowingTable& rows) {
+    for (const auto& file : found->second) {
+      const fluid::tables::RowConversion fits(fluid::tables::TableFileReader(file, files), rows);
+    }
+  });
+}
+
 void read_table(const CheckpointReader& checkpoint, const std::string& name,
                 fluid::tables::SharedTable& table, const fluid::tables::BucketFilter& mine,
                 FileSystem& files) {
@@ -134,7 +145,7 @@ void ServerPartWriter::write(const Work& work) const {
   logger_.warning("checkpoint", "this server's part cannot be written",
                   {{"folder", order.folder}, {"why", status.to_string()}});
   fluid::io::give_up_checkpoint_part(order.folder, order.part, order.parts, status.to_string(),
-                                     files_);
+                                     files_, work.part.tables);
 }
 
 }  // namespace fleet::strategies

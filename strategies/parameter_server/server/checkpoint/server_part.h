@@ -28,6 +28,10 @@ struct ServerPart {
 // it, else as rows of it, with a name that says from which one on.
 void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, ServerPart& part);
 
+// Throws UsageError where files of a growing table do not fit the server's: other widths or states.
+void check_table_form(const fluid::io::CheckpointReader& checkpoint, const std::string& name,
+                      const fluid::tables::SharedTable& table, FileSystem& files);
+
 // The checkpoint that a worker names. Throws fleet::Error where this process may not read the
 // folder, or does not see that checkpoint there.
 fluid::io::CheckpointReader open_source(const PartSource& source, const SaveFolders& folders,

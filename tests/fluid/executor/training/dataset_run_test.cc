@@ -196,6 +196,17 @@ TEST_F(DatasetRuns, GoOnWhereTheyWere) {
   EXPECT_TRUE(values(exe) == values(whole));
 }
 
+TEST_F(DatasetRuns, AStepThatFailsIsNotBehindThePosition) {
+  Executor exe;
+  exe.run(net_.startup);
+  std::string position;
+  DatasetRun run = quiet();
+  run.position = &position;
+  run.fetch_list = {"nobody"};
+  EXPECT_NE(message_of([&] { exe.train_from_dataset(net_.main, *dataset(), run); }), "");
+  EXPECT_EQ(position, "");
+}
+
 // Of workers that take their steps together.
 class Together : public CommRuntime {
  public:
@@ -208,17 +219,38 @@ class Together : public CommRuntime {
     asked.push_back(mine);
     const int common = std::min(mine, others);
     others = std::max(0, others - most);
+    answered.push_back(common);
     return common;
   }
 
   int others = 0;  // steps that the other workers can still take
   std::vector<int> asked;
+  std::vector<int> answered;
 };
+
+void append_barrier(Program& program) {
+  Program empty;
+  const ProgramGuard programs(program, empty);
+  Operator op;
+  op.type = "send_barrier";
+  program.global_block().append_op(std::move(op));
+}
+
+TEST_F(DatasetRuns, OfProgramsThatDoNotCommunicateAskNobody) {
+  Program main = net_.main;
+  const auto runtime = std::make_shared<Together>();
+  main.set_runtime(runtime);
+  Executor exe;
+  exe.run(net_.startup);
+  EXPECT_EQ(exe.train_from_dataset(main, *dataset(), quiet()).batches, kBatches);
+  EXPECT_TRUE(runtime->asked.empty());
+}
 
 TEST_F(DatasetRuns, OfWorkersInStepEndWithTheFirst) {
   for (const int others : {0, 5, 8, 9, 100}) {
     SCOPED_TRACE(others);
     Program main = net_.main;
+    append_barrier(main);
     const auto runtime = std::make_shared<Together>();
     runtime->others = others;
     main.set_runtime(runtime);
@@ -231,8 +263,15 @@ TEST_F(DatasetRuns, OfWorkersInStepEndWithTheFirst) {
     const uint64_t expected = std::min<uint64_t>(kBatches, static_cast<uint64_t>(others));
     EXPECT_EQ(exe.train_from_dataset(main, *dataset(), run).batches, expected);
     EXPECT_EQ(lines.size(), expected < kBatches ? 1U : 0U);
-    // Asked for steps that there are until there are none.
-    EXPECT_EQ(runtime->asked.front(), 8);
+    // All workers ask as often, or those that wait for a last answer hang: each asks until there
+    // are no steps.
+    EXPECT_EQ(runtime->answered.back(), 0);
+    int taken = 0;
+    for (size_t i = 0; i < runtime->asked.size(); ++i) {
+      EXPECT_EQ(runtime->asked[i], std::min(8, static_cast<int>(kBatches) - taken)) << i;
+      taken += runtime->answered[i];
+    }
+    EXPECT_EQ(taken, static_cast<int>(expected));
   }
 }
 
@@ -256,14 +295,7 @@ TEST_F(DatasetRuns, RefuseWhatCannotBe) {
   EXPECT_THAT(refused([&](DatasetRun& run) { run.position = &position; }), HasSubstr("nowhere"));
 
   Program communicating = net_.main;
-  {
-    Program empty;
-    const ProgramGuard programs(communicating, empty);
-    Block& block = communicating.global_block();
-    Operator op;
-    op.type = "send_barrier";
-    block.append_op(std::move(op));
-  }
+  append_barrier(communicating);
   DatasetRun run = quiet();
   run.hogwild = true;
   run.thread = 2;

@@ -289,10 +289,51 @@ TEST_F(Datasets, MistakesAreErrors) {
   EXPECT_THROW(dataset->set_use_var({{.name = "a", .dtype = DType::kFloat64}}), UsageError);
   EXPECT_THROW(dataset->set_use_var({{.name = "a", .lod_level = 2}}), UsageError);
   EXPECT_THROW(dataset->set_use_var({{.name = "a", .shape = {-1, -1}}}), UsageError);
-  dataset->set_filelist({});
-  EXPECT_THAT(message_of([&] { dataset->batches(); }), HasSubstr("set_filelist"));
+  const auto without = DatasetFactory().create_dataset("QueueDataset");
+  without->set_use_var({{.name = "id", .lod_level = 1}});
+  EXPECT_THAT(message_of([&] { without->batches(); }), HasSubstr("set_filelist"));
   dataset->set_filelist({path("none*")});
   EXPECT_THROW(dataset->batches(), UsageError);
+}
+
+// As of a worker that split_files() left none for.
+TEST_F(Datasets, OfNoFilesHaveNoBatches) {
+  for (const char* kind : {"QueueDataset", "InMemoryDataset"}) {
+    const auto dataset = made(kind);
+    dataset->set_filelist({});
+    if (kind[0] == 'I') dataset->load_into_memory();
+    EXPECT_THAT(ids(*dataset), SizeIs(0));
+  }
+}
+
+TEST_F(Datasets, AnErrorBehindTooFewRecordsForAllPartsIsSaid) {
+  const auto dataset = made("QueueDataset");
+  // Three records of the last batch are there, when four parts need one each.
+  write("part-0", "1 1 2 0 0\n1 2 2 0 0\n1 3 2 0 0\n");
+  dataset->set_filelist({path("part-0"), path("none")});
+  dataset->set_batch_size(4);
+  const auto batches = dataset->batches(4);
+  EXPECT_THAT(message_of([&] { batches->next(); }), HasSubstr(path("none")));
+}
+
+TEST_F(Datasets, BatchesFromAnyPositionAreCutToPartsThatAreEqual) {
+  const auto dataset = made("InMemoryDataset");
+  dataset->load_into_memory();
+  const auto batches = dataset->batches(16);
+  batches->seek("5");  // 995 records are left, 992 in whole parts
+  EXPECT_EQ(batches->records_left().value_or(0), 992U);
+  const std::vector<int64_t> all = ids(*batches);
+  ASSERT_THAT(all, SizeIs(992));
+  EXPECT_EQ(all.front(), 5);
+}
+
+TEST_F(Datasets, AnExchangeThatIsRefusedChangesNothing) {
+  const auto dataset = made("InMemoryDataset");
+  dataset->set_side_by_side(2);
+  EXPECT_THROW(dataset->global_shuffle(1, 0, 2, {.folder = path("exchange"), .meet = [] {}}),
+               UsageError);
+  dataset->load_into_memory();
+  EXPECT_EQ(dataset->get_memory_data_size(), kRecords);
 }
 
 TEST_F(Datasets, FileListsCanBeCompared) {
