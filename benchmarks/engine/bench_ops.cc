@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "base/prefetch.h"
+#include "base/process/prefetch.h"
 #include "base/strings.h"
 #include "benchmarks/harness/harness.h"
 #include "fluid/executor/executor.h"

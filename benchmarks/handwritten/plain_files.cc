@@ -113,6 +113,14 @@ double write_plain_files_s(const std::string& folder, int threads, size_t bytes)
                   write_s(folder, threads, bytes, Disk::kBehind));
 }
 
+double write_plain_file_s(const std::string& folder, size_t bytes) {
+  const Buffer memory = memory_of(bytes);
+  const auto write = [&](Disk disk) {
+    return seconds_of(1, [&](int i) { write_file(folder, large_name(i), memory, disk); });
+  };
+  return std::min(write(Disk::kAtSync), write(Disk::kBehind));
+}
+
 double read_plain_files_s(const std::string& folder, int threads, size_t bytes) {
   const auto memory = memory_of(threads, bytes);
   return seconds_of(threads, [&](int i) {

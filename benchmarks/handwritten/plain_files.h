@@ -12,6 +12,8 @@ namespace fleet::benchmarks {
 // manifest and the name of the newest. The seconds of the faster of two ways: the disk has the
 // bytes at the sync, or each piece at once. Throws when a call fails.
 double write_plain_files_s(const std::string& folder, int threads, size_t bytes);
+// The first thread's large file alone.
+double write_plain_file_s(const std::string& folder, size_t bytes);
 
 // Reads the large files that were written.
 double read_plain_files_s(const std::string& folder, int threads, size_t bytes);

@@ -52,7 +52,7 @@ class Files {
     const std::vector<std::filesystem::path> files = {table_file()};
     return seconds_of([&] { load_table(loaded, files); });
   }
-  double write_plain_s() { return write_plain_files_s(plain_.file(""), 1, bytes_); }
+  double write_plain_s() { return write_plain_file_s(plain_.file(""), bytes_); }
   double read_plain_s(bool cached) {
     if (!cached) leave_to_disk(plain_.file("part0"));
     return read_plain_files_s(plain_.file(""), 1, bytes_);

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/prefetch.h"
+#include "base/process/prefetch.h"
 #include "base/strings.h"
 #include "fluid/tables/float_copy_impl.h"
 

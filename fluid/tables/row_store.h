@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "base/prefetch.h"
+#include "base/process/prefetch.h"
 #include "fluid/tables/line_memory.h"
 #include "fluid/tables/row_index_impl.h"
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/prefetch.h"
+#include "base/process/prefetch.h"
 #include "fluid/kernels/nn/lookup.h"
 
 namespace fleet::fluid::cpu {

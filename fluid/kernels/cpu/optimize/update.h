@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "base/prefetch.h"
+#include "base/process/prefetch.h"
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/kernel.h"
