@@ -373,6 +373,7 @@ int Fleet::run_server() {
   with_memory(state.cluster, [&] { state.server_executor->run(state.rewritten->main); });
   state.server_executor.reset();
   state.status_reporter.reset();
+  state.observer->set_table_progress({});  // which keeps the tables
   return 0;
 }
 

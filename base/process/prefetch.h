@@ -16,10 +16,10 @@ inline void prefetch(const void* address) {
 
 // The same for all lines of these bytes.
 inline void prefetch(const void* begin, size_t bytes) {
-  constexpr uintptr_t kLine = 64;
-  const auto first = reinterpret_cast<uintptr_t>(begin);
-  for (uintptr_t line = first / kLine * kLine; line < first + bytes; line += kLine) {
-    prefetch(reinterpret_cast<const void*>(line));
+  constexpr size_t kLine = 64;
+  const size_t before = reinterpret_cast<uintptr_t>(begin) % kLine;
+  for (size_t at = 0; at < bytes; at += at == 0 ? kLine - before : kLine) {
+    prefetch(static_cast<const char*>(begin) + at);
   }
 }
 

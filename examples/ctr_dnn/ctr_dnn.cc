@@ -54,6 +54,7 @@ std::vector<fluid::Variable> look_up(const std::vector<fluid::Variable>& slots,
                                   .initializer = fluid::initializer::Uniform{-0.05, 0.05}};
   if (grows(options)) return layers::sparse_embedding(slots, kEmbedding, {.param_attr = table});
   std::vector<fluid::Variable> rows;
+  rows.reserve(slots.size());
   for (const fluid::Variable& ids : slots) {
     rows.push_back(layers::embedding(ids, {options.table_rows, kEmbedding},
                                      {.is_sparse = true,
@@ -124,12 +125,26 @@ void write_metrics(const std::string& file, const nlohmann::json& metrics) {
                                                 .fix = "correct --metrics_file"});
 }
 
+// Before hours of training, not behind them.
+void check_files(const quick_start::Options& options, bool has_servers) {
+  if (!has_servers || !grows(options)) return;
+  const bool saves = !options.model_dir.empty();
+  if (!saves && options.init_from.empty()) return;
+  fleet::throw_error(fleet::ErrorCode::kNotSupported,
+                     {.what = "growing tables on servers are saved by checkpoints alone",
+                      .where = saves ? "--model_dir" : "--init_from",
+                      .expected = "a table with a height, or one process",
+                      .got = "--table growing in a job with servers",
+                      .fix = "leave it out, or use --table distributed"});
+}
+
 int train(const quick_start::Options& options) {
   fluid::default_startup_program().set_random_seed(options.seed);
   const Net net = ctr_dnn(options);
   fluid::optimizer::Adam adam({.learning_rate = options.learning_rate, .lazy_mode = true});
 
   fleet::init(quick_start::make_role_maker(options));
+  check_files(options, fleet::server_num() > 0);
   auto optimizer = fleet::distributed_optimizer(adam, quick_start::make_strategy(options));
   optimizer.minimize(net.cost);
   if (fleet::is_server()) return fleet::run_server();

@@ -382,6 +382,14 @@ Status CheckpointJob::servers_must(const char* what) const {
            .fix = "give the job such a folder"}};
 }
 
+// A growing table that is damaged, or that no server sees.
+Status CheckpointJob::why_servers_cannot(const CheckpointReader& checkpoint) const {
+  for (const fluid::VarDesc* var : fluid::growing_tables(job_.origin)) {
+    if (Status status = checkpoint.check_table(var->name); !status.ok()) return status;
+  }
+  return servers_must("read");
+}
+
 // They are written as they are now, while training goes on.
 Status CheckpointJob::begin_tables(const fluid::Scope& scope, const path& folder, int parts,
                                    fluid::io::CheckpointTables& tables) const {
@@ -495,7 +503,7 @@ Status CheckpointJob::check_one(const path& folder, const fluid::Scope& scope, C
   }
   Status tables = job_.cluster.server_num == 0 ? read_tables(checkpoint, scope, checked.tables)
                   : checked.by_servers         ? Status()
-                                               : servers_must("read");
+                                               : why_servers_cannot(checkpoint);
   if (!tables.ok()) return tables;
   return own_.read(checkpoint, checked.own);
 }

@@ -101,6 +101,7 @@ class CheckpointJob {
   const fluid::VarDesc* desc_of(const std::string& name) const;
   Values read_share(fluid::Scope& scope, const std::vector<std::string>& names);
   Status servers_must(const char* what) const;
+  Status why_servers_cannot(const fluid::io::CheckpointReader& checkpoint) const;
   Status begin_tables(const fluid::Scope& scope, const std::filesystem::path& folder, int parts,
                       fluid::io::CheckpointTables& tables) const;
 

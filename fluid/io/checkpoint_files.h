@@ -119,7 +119,7 @@ class CheckpointReader {
   const std::map<std::string, std::vector<std::filesystem::path>>& tables() const {
     return tables_;
   }
-  // Whether all that it holds is.
+  // Whether all tensors are; nobody has looked at the rows of growing tables.
   bool finite() const;
   uint64_t bytes() const { return bytes_; }  // of all its files
 

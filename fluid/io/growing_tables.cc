@@ -155,7 +155,7 @@ SavedTables write_tables(const path& folder, const NamedTables& tables, const Sa
   SavedTables saved;
   if (tables.empty()) return saved;
   Program makers;
-  // All as they are now, whatever happens while files are written.
+  // All begin here: training goes on while files are written.
   std::vector<std::unique_ptr<TableSave>> saves;
   for (const auto& [name, table] : tables) {
     saved.files[name] = free_name(name, former);

@@ -77,7 +77,8 @@ struct SavedTables {
   std::string makers;
 };
 
-// Writes each table to a file of its own, all as of one moment. Files that `former` names stay as
+// Writes each table to a file of its own, as it is at the beginning of the call; rows that training
+// changes meanwhile are kept in memory until they are written. Files that `former` names stay as
 // they are until remove_tables().
 SavedTables write_tables(const std::filesystem::path& folder, const NamedTables& tables,
                          const SavedTables& former);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,7 +31,7 @@ fs::path file_of(const fs::path& directory, const std::string& table, size_t ind
                                         .where = path.string(),
                                         .expected = std::move(expected),
                                         .got = std::move(got),
-                                        .fix = "save the table again, on all servers"});
+                                        .fix = "save the table again, whole"});
 }
 
 SelectedRows read_file(const fs::path& path) {
@@ -150,25 +151,38 @@ namespace {
 
 using tables::GrowingTable;
 
-SelectedRows rows_of(const GrowingTable& table) {
-  const size_t width = table.options().width;
-  std::vector<std::pair<uint64_t, std::vector<float>>> all;
-  all.reserve(table.size());
-  table.scan(0, tables::kBuckets, [&all](const tables::RowView& row) {
-    all.emplace_back(row.key, std::vector<float>(row.values.begin(), row.values.end()));
-  });
-  std::sort(all.begin(), all.end());
-  SelectedRows rows;
-  rows.value =
-      Tensor(DType::kFloat32, {static_cast<int64_t>(all.size()), static_cast<int64_t>(width)});
-  rows.rows.reserve(all.size());
-  float* to = rows.value.data<float>();
-  for (const auto& [key, values] : all) {
-    rows.rows.push_back(static_cast<int64_t>(key));
-    to = std::copy(values.begin(), values.end(), to);
+// Ids and values, in the table's order.
+struct AllRows {
+  explicit AllRows(const GrowingTable& table) : width(table.options().width) {
+    keys.reserve(table.size());
+    values.reserve(table.size() * width);
+    table.scan(0, tables::kBuckets, [this](const tables::RowView& row) {
+      keys.push_back(row.key);
+      values.insert(values.end(), row.values.begin(), row.values.end());
+    });
   }
-  return rows;
-}
+
+  // By id.
+  SelectedRows sorted() const {
+    std::vector<size_t> order(keys.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::sort(order.begin(), order.end(), [this](size_t a, size_t b) { return keys[a] < keys[b]; });
+    SelectedRows rows;
+    rows.value =
+        Tensor(DType::kFloat32, {static_cast<int64_t>(keys.size()), static_cast<int64_t>(width)});
+    rows.rows.reserve(keys.size());
+    float* to = rows.value.data<float>();
+    for (const size_t at : order) {
+      rows.rows.push_back(static_cast<int64_t>(keys[at]));
+      to = std::copy_n(values.data() + at * width, width, to);
+    }
+    return rows;
+  }
+
+  size_t width = 0;
+  std::vector<uint64_t> keys;
+  std::vector<float> values;
+};
 
 void check_rows(const SelectedRows& rows, size_t width, const fs::path& path) {
   const Shape& shape = rows.value.shape();
@@ -186,8 +200,9 @@ void check_rows(const SelectedRows& rows, size_t width, const fs::path& path) {
 }  // namespace
 
 uint64_t save_paddle_table(const Scope& scope, const std::string& name, const fs::path& file) {
-  SelectedRows rows =
-      growing_table(scope, name)->reading([](const GrowingTable& table) { return rows_of(table); });
+  SelectedRows rows = growing_table(scope, name)
+                          ->reading([](const GrowingTable& table) { return AllRows(table); })
+                          .sorted();
   constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
   uint64_t largest = 0;
   for (const int64_t id : rows.rows) largest = std::max(largest, static_cast<uint64_t>(id));

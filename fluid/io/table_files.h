@@ -55,9 +55,10 @@ Tensor load_table_rows(const std::filesystem::path& directory, const std::string
                        int64_t first, int64_t stride, int64_t count);
 
 // The values of all rows of the scope's growing table, ids ascending, as one such file, which
-// Paddle's load op reads; the height is the largest id and one. States are not in it. Takes as much
-// memory as ids and values again. Returns how many rows there are. Throws UsageError for an id from
-// 2^63 - 1 on, which the form lacks, ResourceError when the file cannot be written.
+// Paddle's load op reads; the height is the largest id and one. States are not in it. Takes twice
+// the memory of ids and values, and 8 bytes more a row. Returns how many rows there are. Throws
+// UsageError for an id from 2^63 - 1 on, which the form lacks, ResourceError when the file cannot
+// be written.
 uint64_t save_paddle_table(const Scope& scope, const std::string& name,
                            const std::filesystem::path& file);
 // Puts the rows of such files into the scope's growing table: over rows of the same ids, beside the

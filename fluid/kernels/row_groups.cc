@@ -9,9 +9,7 @@
 #include "fluid/core/value.h"
 
 namespace fleet::fluid {
-namespace {
-
-void check_rows(std::span<const int64_t> rows, int64_t height) {
+void check_row_numbers(std::span<const int64_t> rows, int64_t height) {
   if (height == SelectedRows::kNoHeight) return;
   const auto outside =
       std::find_if(rows.begin(), rows.end(), [=](int64_t row) { return row < 0 || row >= height; });
@@ -22,6 +20,8 @@ void check_rows(std::span<const int64_t> rows, int64_t height) {
                                           .got = str_cat(*outside),
                                           .fix = "check the ids that were looked up"});
 }
+
+namespace {
 
 // Of n items, those that one tile deals out. One thread takes them all at once.
 int64_t dealt_at_once(const Tiles& tiles, int64_t n) {
@@ -121,7 +121,7 @@ void RowGroups::find_groups(const Tiles& tiles) {
 }
 
 void RowGroups::group(std::span<const int64_t> rows, int64_t height, const Tiles& tiles) {
-  check_rows(rows, height);
+  check_row_numbers(rows, height);
   order_.clear();
   begin_.clear();
   const bool ascending =

@@ -17,12 +17,15 @@ inline int64_t row_width(const Tensor& values) {
   return shape.rank() == 0 ? 1 : shape.numel(1, shape.rank());
 }
 
+// Throws ProgramError for a row outside [0, height); with SelectedRows::kNoHeight any number is a
+// row.
+void check_row_numbers(std::span<const int64_t> rows, int64_t height);
+
 // Which of them are equal. Used by one thread at a time; what it returns is valid until the next
 // call of group().
 class RowGroups {
  public:
-  // Throws ProgramError for a row outside [0, height); with SelectedRows::kNoHeight any number is a
-  // row.
+  // Checks the rows, too.
   void group(std::span<const int64_t> rows, int64_t height, const Tiles& tiles = {});
 
   // Each number once, ascending.

@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/error.h"
 #include "base/shard_tree.h"
-#include "base/strings.h"
 #include "fluid/core/row_sum.h"
 #include "fluid/kernels/cpu/optimize/update.h"
+#include "fluid/kernels/row_groups.h"
 #include "fluid/tables/merge_rows.h"
 
 namespace fleet::fluid {
@@ -31,18 +30,10 @@ constexpr uint64_t kSign = uint64_t{1} << 63;
 
 std::vector<uint64_t> keys_of(const SelectedRows& shard, int64_t height) {
   if (height != SelectedRows::kNoHeight) require_height(shard, "a sum of selected rows");
+  check_row_numbers(shard.rows, height);
   std::vector<uint64_t> keys;
   keys.reserve(shard.rows.size());
-  for (const int64_t row : shard.rows) {
-    if (height != SelectedRows::kNoHeight && (row < 0 || row >= height)) {
-      throw_error(ErrorCode::kInvalidArgument, {.what = "a gradient names a row that is not there",
-                                                .where = "a sum of selected rows",
-                                                .expected = str_cat("rows in [0, ", height, ")"),
-                                                .got = str_cat(row),
-                                                .fix = "look up ids of the table alone"});
-    }
-    keys.push_back(static_cast<uint64_t>(row) ^ kSign);
-  }
+  for (const int64_t row : shard.rows) keys.push_back(static_cast<uint64_t>(row) ^ kSign);
   return keys;
 }
 

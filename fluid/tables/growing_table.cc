@@ -180,12 +180,19 @@ bool GrowingTable::admit_by_score(uint64_t key, float& show, float& click) {
       options_.admission.threshold) {
     return false;
   }
-  if (waits) {
-    waiting_->change(place);
-    set(id, 0, kSettled);
-    ++settled_;
-  }
+  if (waits) settle(key);
   return true;
+}
+
+// The id waits no longer for a row.
+void GrowingTable::settle(uint64_t key) {
+  const RowStore::Place place = waiting_->find(key);
+  if (!place.found()) return;
+  std::byte* const id = waiting_->row(place);
+  if (get<uint32_t>(id, 0) == kSettled) return;
+  waiting_->change(place);
+  set(id, 0, kSettled);
+  ++settled_;
 }
 
 void GrowingTable::add_waiting(uint64_t key, float show, float click) {
@@ -332,6 +339,7 @@ void GrowingTable::put(uint64_t key, std::span<const float> values_and_states) {
   copy_floats(values_and_states.data(), layout_.values(row), values_and_states.size());
   layout_.set_seen(row, clock_);
   counts_.admitted += made ? 1 : 0;
+  if (made) settle(key);
 }
 
 void GrowingTable::scan(uint32_t first, uint32_t end, const Visitor& visitor) const {

@@ -157,6 +157,7 @@ class GrowingTable {
   bool admit_by_count(uint64_t key);
   bool admit_by_score(uint64_t key, float& show, float& click);
   void start_row(RowStore::Place place);
+  void settle(uint64_t key);
   void add_waiting(uint64_t key, float show, float click);
   void forget_waiting();
   template <class Sink>

@@ -174,7 +174,7 @@ TableFileReader::TableFileReader(const std::filesystem::path& file, FileSystem& 
                                     .got = error.message(),
                                     .fix = "check the path and its permissions"});
   }
-  left_ = file_->size();
+  left_ = bytes_ = file_->size();
   read_header();
   row_bytes_ = sizeof(uint64_t) + info_.layout().bytes();
 }

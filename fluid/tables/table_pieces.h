@@ -83,6 +83,7 @@ class TableFileReader {
 
   const TableFileInfo& info() const { return info_; }
   const std::filesystem::path& path() const { return path_; }
+  uint64_t bytes() const { return bytes_; }
   // The next piece's head; false: there was none, and the end is as it must be.
   bool next(PieceHead& head);
   // The body of the piece whose head came last.
@@ -101,7 +102,8 @@ class TableFileReader {
 
   std::filesystem::path path_;
   std::unique_ptr<InputFile> file_;
-  uint64_t left_ = 0;  // bytes of the file
+  uint64_t bytes_ = 0;  // of the file
+  uint64_t left_ = 0;   // of them
   TableFileInfo info_;
   size_t row_bytes_ = 0;  // with the id
   PieceHead head_;

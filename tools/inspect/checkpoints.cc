@@ -77,7 +77,8 @@ void take(const CheckpointReader& reader, Checkpoint& checkpoint) {
 
 void take_tables(const CheckpointReader& reader, bool values, Checkpoint& checkpoint) {
   for (const auto& [name, files] : reader.tables()) {
-    checkpoint.tables.push_back(table_info(name, files, values));
+    const TableInfo& table = checkpoint.tables.emplace_back(table_info(name, files, values));
+    if (table.values && table.values->nonfinite > 0) checkpoint.finite = false;
   }
 }
 
@@ -140,7 +141,8 @@ std::optional<TableDifference> table_difference(const CheckpointReader& a,
   TableDifference found{name, info_in(a), info_in(b), std::nullopt};
   if (!found.a || !found.b) return found;
   if (found.a->width != found.b->width || found.a->states != found.b->states) return found;
-  found.rows = row_difference(a.tables().at(name), b.tables().at(name));
+  found.rows =
+      row_difference({a.tables().at(name), found.a->rows}, {b.tables().at(name), found.b->rows});
   if (found.rows->none()) return std::nullopt;
   return found;
 }

@@ -32,9 +32,10 @@ struct Checkpoint {
   double age_s = 0;
   fluid::io::CheckpointInfo info;
   std::vector<TensorInfo> tensors;  // by name
-  // Growing tables, by name; in listings without what their files say.
+  // Growing tables, by name; listings have none.
   std::vector<TableInfo> tables = {};
   uint64_t bytes = 0;  // of all its files
+  // Tensors are, and rows, where they were read.
   bool finite = true;
 };
 

@@ -2,46 +2,51 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "base/hash.h"
+#include "base/strings.h"
 #include "fluid/tables/table_pieces.h"
 
 namespace fleet::inspect {
 namespace {
 
 using fluid::tables::PieceHead;
+using fluid::tables::RowLayout;
 using fluid::tables::TableFileReader;
 using std::filesystem::path;
 
 constexpr size_t kIdBytes = sizeof(uint64_t);
 
-size_t bytes_of_row(const TableFileReader& file) {
-  return kIdBytes + file.info().layout().bytes();
-}
+// Rows of a piece, with their ids.
+struct Rows {
+  const std::byte* bytes = nullptr;
+  uint64_t count = 0;
+};
 
-// Calls each(file, rows, count) for the pieces of a file: rows with their ids.
-void each_piece(
-    TableFileReader& file,
-    const std::function<void(const TableFileReader&, const std::byte*, uint64_t)>& each) {
+// Calls each(head, rows) for the pieces of a file; without `bodies`, rows are not read.
+template <class Each>
+void each_piece(TableFileReader& file, bool bodies, const Each& each) {
   std::vector<std::byte> body;
   PieceHead head;
   while (file.next(head)) {
-    file.read(body);
-    each(file, body.data(), head.rows);
+    if (bodies) {
+      file.read(body);
+    } else {
+      file.skip();
+    }
+    each(head, Rows{body.data(), head.rows});
   }
 }
 
 // What rows hold, without states.
-fluid::Tensor values_of(const TableFileReader& file, const std::byte* rows, uint64_t count) {
-  const auto layout = file.info().layout();
+fluid::Tensor values_of(const RowLayout& layout, const Rows& rows) {
   const size_t bytes = layout.width() * sizeof(float);
   fluid::Tensor values(fluid::DType::kFloat32,
-                       {static_cast<int64_t>(count), static_cast<int64_t>(layout.width())});
-  for (uint64_t i = 0; i < count; ++i) {
-    const std::byte* const row = rows + i * bytes_of_row(file);
-    std::memcpy(values.raw() + i * bytes, row + kIdBytes + layout.values_at(), bytes);
+                       {static_cast<int64_t>(rows.count), static_cast<int64_t>(layout.width())});
+  const std::byte* from = rows.bytes + kIdBytes + layout.values_at();
+  for (uint64_t i = 0; i < rows.count; ++i, from += kIdBytes + layout.bytes()) {
+    std::memcpy(values.raw() + i * bytes, from, bytes);
   }
   return values;
 }
@@ -49,14 +54,15 @@ fluid::Tensor values_of(const TableFileReader& file, const std::byte* rows, uint
 // Ids, and what tells other values and states.
 using Fingerprints = std::vector<std::pair<uint64_t, uint64_t>>;
 
-Fingerprints fingerprints_of(std::span<const path> files) {
+Fingerprints fingerprints_of(std::span<const path> files, uint64_t rows) {
   Fingerprints all;
+  all.reserve(rows);
   for (const path& one : files) {
-    TableFileReader reader(one, system_files());
-    each_piece(reader, [&](const TableFileReader& file, const std::byte* rows, uint64_t count) {
-      const auto layout = file.info().layout();
-      for (uint64_t i = 0; i < count; ++i) {
-        const std::byte* const row = rows + i * bytes_of_row(file);
+    TableFileReader file(one, system_files());
+    const RowLayout layout = file.info().layout();
+    each_piece(file, true, [&](const PieceHead&, const Rows& piece) {
+      const std::byte* row = piece.bytes;
+      for (uint64_t i = 0; i < piece.count; ++i, row += kIdBytes + layout.bytes()) {
         const auto* const values =
             reinterpret_cast<const char*>(row + kIdBytes + layout.values_at());
         all.emplace_back(fluid::tables::id_at(row),
@@ -76,30 +82,26 @@ TableInfo table_info(const std::string& name, std::span<const path> files, bool 
   for (const path& one : files) {
     TableFileReader file(one, system_files());
     info.files.push_back(one.filename().string());
-    info.bytes += std::filesystem::file_size(one);
+    info.bytes += file.bytes();
     info.width = file.info().width;
     info.states.clear();
-    for (const auto& state : file.info().states) info.states.push_back(state.name);
-    PieceHead head;
-    std::vector<std::byte> body;
-    while (file.next(head)) {
+    for (const auto& state : file.info().states) {
+      info.states.push_back(str_cat(state.name, " ", state.width));
+    }
+    const RowLayout layout = file.info().layout();
+    each_piece(file, values, [&](const PieceHead& head, const Rows& rows) {
       info.rows += head.rows;
       info.counted += head.waiting;
-      if (values) {
-        file.read(body);
-        summarizer.add(values_of(file, body.data(), head.rows));
-      } else {
-        file.skip();
-      }
-    }
+      if (values) summarizer.add(values_of(layout, rows));
+    });
   }
   if (values) info.values = summarizer.summary();
   return info;
 }
 
-RowDifference row_difference(std::span<const path> a, std::span<const path> b) {
-  const Fingerprints ours = fingerprints_of(a);
-  const Fingerprints theirs = fingerprints_of(b);
+RowDifference row_difference(const RowFiles& a, const RowFiles& b) {
+  const Fingerprints ours = fingerprints_of(a.files, a.rows);
+  const Fingerprints theirs = fingerprints_of(b.files, b.rows);
   RowDifference difference;
   auto one = ours.begin();
   auto other = theirs.begin();

@@ -16,7 +16,7 @@ namespace fleet::inspect {
 struct TableInfo {
   std::string name;
   uint64_t width = 0;               // of a row's value
-  std::vector<std::string> states;  // that rows keep beside it
+  std::vector<std::string> states;  // that rows keep beside it: "moment 8", with their widths
   std::vector<std::string> files;   // names
   uint64_t bytes = 0;               // of the files
   uint64_t rows = 0;
@@ -33,8 +33,12 @@ struct RowDifference {
   uint64_t others = 0;  // ids whose values or states have other bits
   bool none() const { return only_a == 0 && only_b == 0 && others == 0; }
 };
-// Of two tables of one width and with the same states; takes 16 bytes of memory a row.
-RowDifference row_difference(std::span<const std::filesystem::path> a,
-                             std::span<const std::filesystem::path> b);
+struct RowFiles {
+  std::span<const std::filesystem::path> files;
+  uint64_t rows = 0;  // in all of them
+};
+// Of two tables of one width and with the same states; takes 16 bytes of memory for each row of
+// both.
+RowDifference row_difference(const RowFiles& a, const RowFiles& b);
 
 }  // namespace fleet::inspect

@@ -183,10 +183,23 @@ void draw_comparison(std::ostream& out, const Comparison& comparison, const Text
   }
 }
 
+// "width 2, moment 1".
+std::string form_of(const TableInfo& table) {
+  std::vector<std::string> parts = {str_cat("width ", table.width)};
+  for (const std::string& state : table.states) parts.push_back(printable(state));
+  return join(parts, ", ");
+}
+
 void draw_tables(std::ostream& out, const std::vector<TableDifference>& tables,
                  const TextStyle& style) {
   tools::TextTable rows({"growing table", "rows in A", "in B", "only in A", "only in B", "others"});
+  tools::TextTable forms({"growing table", "A", "B"});
+  size_t other_forms = 0;
   for (const TableDifference& table : tables) {
+    if (table.a && table.b && !table.rows) {
+      ++other_forms;
+      forms.add_row({printable(table.name), form_of(*table.a), form_of(*table.b)});
+    }
     const auto rows_in = [](const std::optional<TableInfo>& info) {
       return info ? str_cat(info->rows) : std::string("-");
     };
@@ -202,6 +215,9 @@ void draw_tables(std::ostream& out, const std::vector<TableDifference>& tables,
              "Growing tables that one lacks, of another width or other states, or of other rows")
       << "\n";
   rows.print(out);
+  if (other_forms == 0) return;
+  out << "\n" << ink(style, kTitle, "Growing tables of other widths or states") << "\n";
+  forms.print(out);
 }
 
 // "3 tensors are equal, 1 is not."

@@ -150,7 +150,9 @@ void make_folder(const ClickFiles& files, const std::vector<Part>& parts) {
   for (const Part& part : parts) {
     for (int i = 0; i < part.files; ++i) own.insert(file_name(part, i, files.gzip));
   }
-  for (const auto& entry : std::filesystem::directory_iterator(files.folder)) {
+  const std::filesystem::directory_iterator there(files.folder, error);
+  if (error) throw_unwritable(files.folder, error.message());
+  for (const auto& entry : there) {
     const std::string name = entry.path().filename().string();
     if (own.contains(name) || !(name.starts_with("part-") || name.starts_with("test-"))) continue;
     throw_error(ErrorCode::kInput, {.what = "the folder has files of clicks that stay",

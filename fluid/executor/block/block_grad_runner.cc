@@ -206,6 +206,7 @@ class RecurrentGradRunner final : public BlockGradRunner {
     finish("inputs", inputs_);
     finish("initial_states", states_);
     std::vector<Value> sums;
+    sums.reserve(parameters.size());
     for (const SumOfIterations& one : parameters) sums.push_back(one.sum());
     finish("parameters", sums);
   }

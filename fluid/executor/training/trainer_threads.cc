@@ -156,6 +156,15 @@ void hand_over(const Scope& scope, Scope& parent) {
   }
 }
 
+// Another thread's failure is what the caller gets to see.
+void leave_untrained(CommRuntime& runtime, Scope& scope, Scope& parent) {
+  try {
+    runtime.leave_thread(scope, parent);
+    hand_over(scope, parent);
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace
 
 void run_trainer_threads(Executor& executor, const Program& program, uint32_t count,
@@ -172,7 +181,7 @@ void run_trainer_threads(Executor& executor, const Program& program, uint32_t co
       runtime->enter_thread(i, *scopes.back(), parent);
     } catch (...) {
       scopes.pop_back();
-      for (const auto& scope : scopes) runtime->leave_thread(*scope, parent);
+      for (const auto& scope : scopes) leave_untrained(*runtime, *scope, parent);
       throw;
     }
   }

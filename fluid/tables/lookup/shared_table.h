@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string_view>
 #include <utility>
@@ -39,6 +40,12 @@ class SharedTable {
 
   TableStatistics statistics() const {
     return reading([](const GrowingTable& table) { return table.statistics(); });
+  }
+  // None while somebody has the table for itself.
+  std::optional<TableStatistics> statistics_now() const {
+    const std::shared_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return std::nullopt;
+    return table_.statistics();
   }
 
  private:

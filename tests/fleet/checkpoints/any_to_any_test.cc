@@ -297,6 +297,22 @@ TEST_F(Jobs, TakeAnOlderCheckpointWhereAServerFindsDamage) {
   EXPECT_THAT(differences(of_step(path("whole"), 8), of_step(path("saved"), 8)), IsEmpty());
 }
 
+TEST_F(Jobs, TakeAnOlderCheckpointWhereAGrowingTableIsDamaged) {
+  const std::string options =
+      "--optimizer adam --growing --every 4 --keep 0 --folder " + path("saved").string();
+  run({1, 2}, options + " --steps 8");
+  const fs::path newest = of_step(path("saved"), 8);
+  fs::path table;
+  for (const auto& entry : fs::directory_iterator(newest)) {
+    if (entry.path().extension() == ".table") table = entry.path();
+  }
+  ASSERT_FALSE(table.empty());
+  fluid::testing::flip_bit(table, fs::file_size(table) / 2);
+  const std::string said = run({1, 2}, options + " --steps 8");
+  EXPECT_THAT(said, HasSubstr("an older one is looked for"));
+  EXPECT_THAT(said, HasSubstr(table.filename().string()));
+}
+
 // Servers that do not see the folder, such as those of other machines.
 TEST_F(Jobs, HaveWorkersWriteWhatServersKeepElsewhere) {
   if (run_command("unshare -m true").code != 0) GTEST_SKIP() << "unshare -m needs privileges";

@@ -212,6 +212,13 @@ TEST_F(SparseEmbedding, ShowsBelongToRowsOrToSequences) {
             (Sums{{1, 1}, {2, 1}, {3, 10}, {4, 10}, {5, 10}, {6, 10}, {7, 10}, {8, 10}}));
   EXPECT_EQ(shows({1, 2, 3, 4}),
             (Sums{{1, 2}, {2, 2}, {3, 12}, {4, 12}, {5, 13}, {6, 13}, {7, 14}, {8, 14}}));
+  // As many sequences as rows.
+  fed.set_lod({{0, 2, 2, 3, 4}});
+  EXPECT_EQ(shows({1, 2, 3, 4}),
+            (Sums{{1, 3}, {2, 3}, {3, 13}, {4, 13}, {5, 16}, {6, 16}, {7, 18}, {8, 18}}));
+  expect_error([&] { shows({1, 2, 3}); }, ErrorCode::kShapeMismatch, {"shows and clicks"});
+  fed.set_lod({{0, 1, 4}});
+  expect_error([&] { shows({1, 2, 3}); }, ErrorCode::kShapeMismatch, {"4, or 2 for sequences"});
   const float none = std::numeric_limits<float>::quiet_NaN();
   expect_error([&] { shows({none, 1}); }, ErrorCode::kInvalidArgument, {"Show", "element 0"});
 }

@@ -189,6 +189,23 @@ TEST(GrowingTableTest, ACountAdmitsAnIdAtThatLookup) {
   }
 }
 
+TEST(GrowingTableTest, ARowThatIsPutNeedsNoMoreLookups) {
+  GrowingTable table({.name = "t",
+                      .seed = 1,
+                      .width = 1,
+                      .admission = {.kind = Admission::Kind::kCount, .count = 3}});
+  const std::vector<uint64_t> ids = {7, 8};
+  lookup(table, ids);
+  lookup(table, ids);
+  EXPECT_EQ(table.statistics().counted_ids, 2U);
+  table.put(7, std::vector<float>{5});
+  EXPECT_EQ(table.statistics().counted_ids, 1U);
+  table.evict(std::vector<uint64_t>{7});
+  lookup(table, ids);
+  EXPECT_FALSE(table.contains(7));
+  EXPECT_TRUE(table.contains(8));
+}
+
 TEST(GrowingTableTest, CountsOfTooManyIdsAreForgotten) {
   TableOptions options = sample_options();
   options.admission = {.kind = Admission::Kind::kCount, .count = 3, .counted_ids = 800};

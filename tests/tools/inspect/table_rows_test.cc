@@ -60,7 +60,7 @@ TEST_F(TablesOfCheckpoints, AreShownWithAllPartsAndTheirValues) {
   EXPECT_EQ(plain.tables[0].name, kName);
   EXPECT_EQ(plain.tables[0].rows, 3U);
   EXPECT_EQ(plain.tables[0].width, 2U);
-  EXPECT_EQ(plain.tables[0].states, std::vector<std::string>{"moment"});
+  EXPECT_EQ(plain.tables[0].states, std::vector<std::string>{"moment 1"});
   EXPECT_THAT(plain.tables[0].files, SizeIs(2));
   EXPECT_FALSE(plain.tables[0].values);
   const ValueSummary values = *read_checkpoint(folder, /*values=*/true).tables[0].values;

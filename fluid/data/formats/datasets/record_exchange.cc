@@ -1,9 +1,9 @@
 #include "fluid/data/formats/datasets/record_exchange.h"
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void throw_file(const fs::path& file, const char* what, const char* expected,
-                             const std::string& got = std::strerror(errno)) {
+                             const std::string& got) {
   throw_error(ErrorCode::kInput,
               {.what = what,
                .where = "file " + file.string(),
@@ -36,7 +36,8 @@ fs::path record_file(const fs::path& folder, int from, int to) {
 void write_count(const fs::path& folder, int worker, uint64_t count) {
   const fs::path file = count_file(folder, worker);
   if (std::ofstream(file) << count << std::flush) return;
-  throw_file(file, "the number of records cannot be written", "a folder that can be written");
+  throw_file(file, "the number of records cannot be written", "a folder that can be written",
+             std::generic_category().message(errno));
 }
 
 uint64_t read_count(const fs::path& folder, int worker) {
@@ -44,7 +45,7 @@ uint64_t read_count(const fs::path& folder, int worker) {
   uint64_t count = 0;
   if (std::ifstream(file) >> count) return count;
   throw_file(file, "the number of another worker's records is not there",
-             "the file that the worker wrote");
+             "the file that the worker wrote", fs::exists(file) ? "no number in it" : "no file");
 }
 
 // What this worker wrote; removed at the end, whatever that is.
@@ -98,7 +99,8 @@ void write_records(const RecordBlocks& blocks, const Slots& slots, uint64_t firs
 void read_records(const fs::path& file, const Slots& slots, RecordBlocks& blocks) {
   const RecordCache cache(file);
   if (*cache.slots() != *slots) {
-    throw_file(file, "another worker's records have other slots", "the same slots in all workers");
+    throw_file(file, "another worker's records have other slots", "the same slots in all workers",
+               str_cat(cache.slots()->size(), " slots there, ", slots->size(), " here"));
   }
   for (int64_t group = 0; group < cache.groups(); ++group) {
     const RecordBatch& batch = cache.group(group);

@@ -1,6 +1,7 @@
 #include "fluid/ops/nn/growing_table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -170,14 +171,28 @@ std::unique_ptr<Prepared> prepare_table_lookup_grad(PrepareContext& context) {
   });
 }
 
-// What a slot's ids belong to, each: rows of Show and Click, of which there are `shows`. These are
-// one for each row of ids, or one for each sequence.
-std::vector<int64_t> instances_of(const Tensor& ids, size_t shows) {
+// What a slot's ids belong to, each: elements of Show and Click. There is one for each sequence of
+// ids, or for each row of ids; where there happen to be as many of both, Show has sequences in the
+// second case.
+std::vector<int64_t> instances_of(const Tensor& ids, const Tensor& show, const std::string& where) {
   std::vector<int64_t> instances(static_cast<size_t>(ids.numel()));
   const Shape& shape = ids.shape();
   const int64_t rows = shape.rank() == 0 ? 1 : shape[0];
-  const int64_t each = shape.rank() == 0 ? 1 : std::max<int64_t>(1, shape.numel(1, shape.rank()));
-  if (ids.lod().empty() || static_cast<size_t>(rows) == shows) {
+  const int64_t each = shape.rank() == 0 ? 1 : shape.numel(1, shape.rank());
+  const int64_t sequences =
+      ids.lod().empty() ? rows : static_cast<int64_t>(ids.lod().back().size()) - 1;
+  const bool by_row = ids.lod().empty() || !show.lod().empty() || show.numel() != sequences;
+  if (show.numel() != (by_row ? rows : sequences)) {
+    throw_error(
+        ErrorCode::kShapeMismatch,
+        {.what = "shows and clicks do not fit the ids",
+         .where = where,
+         .expected = sequences == rows ? str_cat(rows)
+                                       : str_cat(rows, ", or ", sequences, " for sequences"),
+         .got = str_cat(show.numel()),
+         .fix = "give one of each for every row of ids, or for every sequence"});
+  }
+  if (by_row) {
     for (size_t i = 0; i < instances.size(); ++i) {
       instances[i] = static_cast<int64_t>(i) / each;
     }
@@ -228,23 +243,22 @@ std::unique_ptr<Prepared> prepare_shows(PrepareContext& context) {
     found.find(c, slots);
     const std::vector<float> shows = numbers_of(c.input(show));
     const std::vector<float> clicks = numbers_of(c.input(click));
+    if (clicks.size() != shows.size()) {
+      throw_error(ErrorCode::kShapeMismatch, {.what = "there are not as many clicks as shows",
+                                              .where = slots.table.where,
+                                              .expected = str_cat(shows.size(), " of Click"),
+                                              .got = str_cat(clicks.size()),
+                                              .fix = "feed both for the same instances"});
+    }
     check_finite(shows, "Show", slots.table.where);
     check_finite(clicks, "Click", slots.table.where);
     std::vector<float> show_sums(found.unique.ids().size());
     std::vector<float> click_sums(show_sums.size());
     const uint32_t* place = found.places.data();
     for (size_t slot = 0; slot < slots.slots(); ++slot) {
-      for (const int64_t instance :
-           instances_of(c.input(slots.first + static_cast<int>(slot)), shows.size())) {
+      const Tensor& ids = c.input(slots.first + static_cast<int>(slot));
+      for (const int64_t instance : instances_of(ids, c.input(show), slots.table.where)) {
         const auto at = static_cast<size_t>(instance);
-        if (at >= shows.size() || at >= clicks.size()) {
-          throw_error(ErrorCode::kShapeMismatch,
-                      {.what = "there are fewer shows or clicks than rows of ids",
-                       .where = slots.table.where,
-                       .expected = str_cat("more than ", at, " of each"),
-                       .got = str_cat(shows.size(), " and ", clicks.size()),
-                       .fix = "give one of each for every row of ids, or for every sequence"});
-        }
         const uint32_t id = *place++;
         if (id == kPadding) continue;
         show_sums[id] += shows[at];
