@@ -41,6 +41,13 @@ constexpr std::array kJob = {
              "take, and never a bridge of containers (docker0 and the like)."},
     Variable{"FLEET_DATA_LANES", "1", "connections",
              "Data connections from a worker to each server, the same in every process."},
+    Variable{"FLEET_SPARSE_ROWS", "float32", "float32, float16, bfloat16",
+             "What float32 rows of tables and of their gradients travel as between workers and "
+             "servers, the same in every process. Sums and tables stay float32."},
+    Variable{"FLEET_HOT_ROW_STEPS", "0", "steps",
+             "A worker of an asynchronous or half-asynchronous job uses a row of a growing table "
+             "that it looked up for so many of its steps more before it asks again. 0: it asks in "
+             "each step."},
     Variable{"FLEET_SEND_BUFFER", "0", "bytes",
              "What a worker's data connection has under way at most, on TCP. 0: as much as the "
              "system allows. 131072 where several workers share a slow link."},

@@ -273,6 +273,30 @@ Row memory_server_8mb(const Rounds&) {
           .target = 1.0};
 }
 
+// Rows of 8 floats on two servers, made, looked up and updated by one worker. What is resident
+// there, against what the tables say that they take.
+Row tables_of_servers(const Rounds& rounds, int ids_a_step, bool full) {
+  constexpr int kBatches = 100;
+  Row row = {.unit = "MB",
+             .peer = "bytes that the tables use",
+             .better = Better::kLower,
+             .kind = BenchPeer::kFixed,
+             .target = 1 / 1.1};
+  if (full && !rounds.full_size()) row.skipped = "it takes minutes: give --full";
+  if (!row.skipped.empty()) return row;
+  JobShape shape = JobShape::parameter_servers(1, 2, 2 * kBatches);
+  shape.launcher_args.emplace_back("--json");
+  shape.net = "growing_ids";
+  shape.rows = ids_a_step;
+  shape.warm_up = kBatches;  // rows are made
+  const JobResult job = run_job(shape);
+  row.value = job.servers_peak_mb;
+  row.peer_value = job.servers_table_mb;
+  row.note = str_cat("million rows a second, looked up and updated: ",
+                     tools::significant(job.steps_per_s * ids_a_step / 1e6));
+  return row;
+}
+
 }  // namespace
 }  // namespace fleet::benchmarks
 
@@ -303,6 +327,10 @@ int main(int argc, char** argv) {
        {"ctr_dnn_2x2_async",
         [](const Rounds& rounds) { return ctr_dnn_2x2(rounds, "async", 0.7); }},
        {"ctr_dnn_2x2_sync", [](const Rounds& rounds) { return ctr_dnn_2x2(rounds, "", 0.6); }},
+       {"tables_1e7",
+        [](const Rounds& rounds) { return tables_of_servers(rounds, 100'000, false); }},
+       {"tables_1e8",
+        [](const Rounds& rounds) { return tables_of_servers(rounds, 1'000'000, true); }},
        {"sync_2x2_8mb", sync_2x2_8mb},
        {"sync_16_sleep20", sync_16_sleep20},
        {"sync_shaped_1g", sync_shaped_1g},

@@ -21,6 +21,19 @@ nlohmann::json read_json(const std::string& path) {
   return nlohmann::json::parse(file);
 }
 
+// Of the launcher's last progress line.
+double table_mb(const std::string& output) {
+  if (output.empty()) return 0;
+  const size_t before = output.find_last_of('\n', output.size() - 2);
+  const size_t line = before == std::string::npos ? 0 : before + 1;
+  const auto json = nlohmann::json::parse(output.substr(line), nullptr, /*allow_exceptions=*/false);
+  double bytes = 0;
+  if (json.is_object() && json.contains("servers")) {
+    for (const auto& server : json.at("servers")) bytes += server.value("table_bytes", 0.0);
+  }
+  return bytes / 1e6;
+}
+
 }  // namespace
 
 JobShape JobShape::parameter_servers(int workers, int servers, int steps) {
@@ -99,6 +112,7 @@ JobResult read_reports(const JobShape& shape, const std::string& report) {
   for (int s = 0; s < shape.servers; ++s) {
     const auto json = read_json(str_cat(report, ".server", s));
     found.server_peak_mb = std::max(found.server_peak_mb, json.at("peak_mb").get<double>());
+    found.servers_peak_mb += json.at("peak_mb").get<double>();
     found.server_cpu_us += json.at("cpu_us").get<double>() / (shape.steps * shape.workers);
   }
   return found;
@@ -123,6 +137,7 @@ JobResult run_job(const JobShape& shape) {
   environment.push_back(str_cat("CPU_NUM=", shape.threads));
   const auto result = run_to_success(argv, environment);
   JobResult found = read_reports(shape, folder.file("report"));
+  found.servers_table_mb = table_mb(result.output);
   found.seconds = result.seconds;
   return found;
 }

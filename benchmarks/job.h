@@ -37,12 +37,15 @@ struct JobShape {
 };
 
 struct JobResult {
-  double seconds = 0;         // from start to end of the whole job
-  double steps_per_s = 0;     // of the slowest worker
-  double worker_cpu_us = 0;   // mean, a step
-  double server_cpu_us = 0;   // mean over servers, a step of one worker
-  double server_peak_mb = 0;  // of the largest
-  double save_s = 0;          // median of a checkpoint, of the slowest worker
+  double seconds = 0;          // from start to end of the whole job
+  double steps_per_s = 0;      // of the slowest worker
+  double worker_cpu_us = 0;    // mean, a step
+  double server_cpu_us = 0;    // mean over servers, a step of one worker
+  double server_peak_mb = 0;   // of the largest
+  double servers_peak_mb = 0;  // of all of them together
+  // What their growing tables say that they take; of jobs with "--json" for the launcher.
+  double servers_table_mb = 0;
+  double save_s = 0;  // median of a checkpoint, of the slowest worker
   double load_s = 0;
   std::vector<double> step_times;  // seconds at which each step of the first worker began and ended
 };

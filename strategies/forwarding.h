@@ -72,6 +72,9 @@ class ForwardingRuntime : public StrategyRuntime {
     inner_->end_step(program, step);
   }
   void fed(int64_t rows) override { inner_->fed(rows); }
+  void will_feed(const fluid::Program& program, NextFeed feed) override {
+    inner_->will_feed(program, feed);
+  }
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
     return inner_->run(call);
   }

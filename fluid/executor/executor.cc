@@ -372,7 +372,7 @@ struct Executor::State {
     CommRuntime* known = runtime_of(plan.program());
     step.runtime = plan.communicates() ? known : nullptr;
     step.shards = shards(known);
-    step.number = steps_run[plan.program().id()]++;
+    step.number = steps_run[plan.program().id()];
     step.check_nan_inf = *options.check_nan_inf;
     step.profile = profile.get();
     step.threads = *options.threads;
@@ -449,6 +449,7 @@ std::vector<Tensor> Executor::State::run_step(const Program& program, const Feed
   step.feeds = feeds;
   if (step.runtime != nullptr && plan.sharded()) step.runtime->fed(rows_of(plan, feeds));
   std::vector<Tensor> results = runner->run(step, later);
+  ++steps_run[program.id()];
   feeds.clear();
   return results;
 }
@@ -601,6 +602,7 @@ void Executor::run_block(const Program& program, int32_t block, Scope& scope,
   Workspace::Step run = s.step_of(runner->plan());
   if (step) run.number = *step;
   runner->run(run);
+  ++s.steps_run[program.id()];
 }
 
 Executor Executor::share() const {

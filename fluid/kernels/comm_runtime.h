@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "fluid/core/scope.h"
 #include "fluid/kernels/finite_watch.h"
@@ -71,6 +72,10 @@ class CommRuntime : public ProgramRuntime, public Keeper {
 
   // Rows of the batch that the next step computes.
   virtual void fed(int64_t) {}
+  // What the step after the next one of the program will surely be fed with, by variable. A hint:
+  // what depends on it may be asked for meanwhile. Nobody has to give it.
+  using NextFeed = std::span<const std::pair<std::string, Tensor>>;
+  virtual void will_feed(const Program&, NextFeed) {}
 
   // Trainer threads of one process, by number from 0 (fluid/executor/training/trainer_threads.h).
   // `scope` is the thread's own, `parent` the one whose values it began with. Every thread enters

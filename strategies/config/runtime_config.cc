@@ -26,6 +26,11 @@ const std::vector<Field>& fields() {
       {"collectives", "FLEET_COLLECTIVES", &C::collectives},
       {"socket_ifname", "FLEET_SOCKET_IFNAME", &C::socket_ifname},
       {"data_lanes", "FLEET_DATA_LANES", &C::data_lanes},
+      {"sparse_rows", "FLEET_SPARSE_ROWS", &C::sparse_rows},
+      {.name = "hot_row_steps",
+       .variable = "FLEET_HOT_ROW_STEPS",
+       .member = &C::hot_row_steps,
+       .least = 0},
       {.name = "send_buffer",
        .variable = "FLEET_SEND_BUFFER",
        .member = &C::send_buffer,
@@ -52,8 +57,9 @@ const std::vector<Field>& fields() {
 bool in_checked_family(std::string_view name) {
   return name.starts_with("FLAGS_rpc_") || name.starts_with("FLAGS_communicator_") ||
          name.starts_with("FLAGS_check_nan") || name.starts_with("FLEET_FRAME") ||
-         name.starts_with("FLEET_HEARTBEAT") || name.starts_with("FLEET_ON_") ||
-         name.starts_with("FLEET_RECONNECT") || name.starts_with("FLEET_SEND_") ||
+         name.starts_with("FLEET_HEARTBEAT") || name.starts_with("FLEET_HOT_") ||
+         name.starts_with("FLEET_ON_") || name.starts_with("FLEET_RECONNECT") ||
+         name.starts_with("FLEET_SEND_") || name.starts_with("FLEET_SPARSE") ||
          name.starts_with("FLEET_STALL");
 }
 
@@ -92,6 +98,7 @@ void check(const RuntimeConfig& config, const Environment& environment) {
   check_word("FLEET_TRANSPORT", config.transport, {"auto", "tcp", "unix"});
   check_word("FLEET_COLLECTIVES", config.collectives, {"auto", "mpi", "sockets"});
   check_word("FLEET_ON_NONFINITE", config.on_nonfinite, {"stop", "warn"});
+  check_word("FLEET_SPARSE_ROWS", config.sparse_rows, {"float32", "float16", "bfloat16"});
   if (config.send_buffer != 0 && (config.send_buffer < 16384 || config.send_buffer > 1 << 30)) {
     throw_error(ErrorCode::kEnvironment,
                 {.what = "a variable has a value that cannot be used",

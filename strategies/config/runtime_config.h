@@ -33,7 +33,14 @@ struct RuntimeConfig {
   std::string socket_ifname;
   // Data connections from a worker to each server (FLEET_DATA_LANES); the same in every process.
   int64_t data_lanes = 1;
-  // Bytes that each of them has under way at most, on TCP (FLEET_SEND_BUFFER); 0: the system's.
+  // "float32", "float16" or "bfloat16": what rows of tables and of their gradients travel as
+  // between workers and servers (FLEET_SPARSE_ROWS); the same in every process.
+  std::string sparse_rows = "float32";
+  // A worker of an asynchronous or half-asynchronous job uses a row of a growing table that it
+  // looked up for so many of its steps more (FLEET_HOT_ROW_STEPS); 0: it asks in each step.
+  int64_t hot_row_steps = 0;
+  // Bytes that each of the data connections has under way at most, on TCP (FLEET_SEND_BUFFER); 0:
+  // the system's.
   int64_t send_buffer = 0;
   // Accept peers that prove nothing (FLEET_INSECURE).
   bool insecure = false;

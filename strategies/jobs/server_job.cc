@@ -23,6 +23,9 @@ ParameterServerConfig server_config(const RuntimeConfig& config,
   }
   result.require_same_bits = config.require_same_bits;
   result.data_lanes = static_cast<uint32_t>(config.data_lanes);
+  if (config.sparse_rows == "float16") result.narrow_rows = fluid::DType::kFloat16;
+  if (config.sparse_rows == "bfloat16") result.narrow_rows = fluid::DType::kBFloat16;
+  result.hot_row_steps = static_cast<uint32_t>(config.hot_row_steps);
   result.send_buffer = static_cast<size_t>(config.send_buffer);
   result.on_nonfinite = on_nonfinite(config);
   if (!config.server_folders.empty()) {
@@ -72,6 +75,7 @@ ServerJob make_common_job(const role_maker::ClusterSpec& cluster, const RuntimeC
   job.config.job_id = choose_job_id(config, cluster);
   job.config.secret = choose_job_secret(config, cluster);
   job.config.facts = bits_facts();
+  job.config.facts.emplace("sparse rows", config.sparse_rows);
   job.config.facts.merge(own_facts);
   const auto role =
       cluster.is_server() ? transport::PeerRole::kServer : transport::PeerRole::kWorker;

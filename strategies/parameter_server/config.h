@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "fluid/core/dtype.h"
 #include "strategies/parameter_server/finite_guard.h"
 #include "strategies/parameter_server/observer.h"
 #include "transport/coordinator/coordinator_client.h"
@@ -42,6 +43,13 @@ struct ParameterServerConfig {
   // A step that pushes so many bytes to a server asks it for values on a lane of their own, behind
   // all data lanes: they come while other gradients still leave.
   size_t separate_get_bytes = 1024 * 1024;
+
+  // What float32 values of rows travel as: ParameterEntry::narrow_rows of every variable.
+  fluid::DType narrow_rows = fluid::DType::kFloat32;
+
+  // Of an asynchronous or half-asynchronous worker: it uses a row of a growing table that it looked
+  // up for so many of its steps more before it asks again. 0: it asks in each step.
+  uint32_t hot_row_steps = 0;
 
   // Memory of a synchronous server for gradients that wait to be summed, over all data lanes.
   uint64_t gradient_window_bytes = uint64_t{32} * 1024 * 1024;

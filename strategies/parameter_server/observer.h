@@ -52,8 +52,12 @@ struct JobObserver {
     table_progress_ = std::move(keys);
   }
   std::string table_progress() const {
-    const std::lock_guard lock(mutex_);
-    return table_progress_ ? table_progress_() : "";
+    std::function<std::string()> keys;
+    {
+      const std::lock_guard lock(mutex_);
+      keys = table_progress_;
+    }
+    return keys ? keys() : "";
   }
 
   // Whom the job waits for, where this process has its coordinator.

@@ -138,7 +138,8 @@ TEST_F(ProgressBoardTest, SumsUpGrowingTablesOfServersThatHaveSome) {
   const std::string text = board_.summary(now_);
   EXPECT_THAT(text,
               HasSubstr("server  table rows   memory  ids found  admitted  refused  evicted"));
-  EXPECT_THAT(text, HasSubstr("1             1200  96.0 kB       75 %      1250        7       50"));
+  EXPECT_THAT(text,
+              HasSubstr("1             1200  96.0 kB       75 %      1250        7       50"));
   const auto json = nlohmann::json::parse(board_.json(now_, true));
   EXPECT_EQ(json.at("servers").at(1).at("table_rows"), 1200);
 }

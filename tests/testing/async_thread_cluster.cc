@@ -100,6 +100,8 @@ class AsyncThreadCluster {
     config.secret = transport::Secret::of_text("a secret among threads", "test");
     config.facts = strategies::async_facts(job_.options);
     config.data_lanes = job_.lanes;
+    config.narrow_rows = job_.narrow_rows;
+    config.hot_row_steps = job_.hot_row_steps;
     config.save_folders = {::testing::TempDir()};
     config.rpc_deadline = std::chrono::seconds(60);
     return config;

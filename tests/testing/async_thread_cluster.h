@@ -18,6 +18,8 @@ struct AsyncThreadJob {
   int workers = 2;
   int servers = 2;
   uint32_t lanes = 1;
+  fluid::DType narrow_rows = fluid::DType::kFloat32;  // as ParameterServerConfig's
+  uint32_t hot_row_steps = 0;                         // as well
   strategies::AsyncOptions options;
   bool runtime_split = true;
   // Fields of the mode are set to fit the options and the split.

@@ -123,6 +123,7 @@ class ThreadCluster {
     config.facts = {{"program", str_cat(task_.main->hash())}};
     config.data_lanes = job_.lanes;
     config.gradient_window_bytes = job_.window_bytes;
+    config.narrow_rows = job_.narrow_rows;
     config.update_threads = 2;
     config.save_folders = {::testing::TempDir()};
     config.rpc_deadline = std::chrono::seconds(30);
@@ -202,6 +203,9 @@ class ThreadCluster {
     const int steps = at < job_.uneven_steps.size() ? job_.uneven_steps[at] : task_.steps;
     for (int step = 0; step < steps; ++step) {
       const fluid::Program& main = mains[static_cast<size_t>(step) % mains.size()];
+      if (job_.next_feed && step + 1 < steps) {
+        runtime->will_feed(main, job_.next_feed(step + 1, own.begin, own.end, shards_));
+      }
       const auto fetched =
           executor.run(main, task_.feed(step, own.begin, own.end, shards_), {task_.loss});
       losses.push_back(fetched.front().item<float>());

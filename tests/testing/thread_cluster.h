@@ -44,6 +44,7 @@ struct ThreadJob {
   int shards = 0;  // 0: one for each worker
   uint32_t lanes = 1;
   uint64_t window_bytes = uint64_t{32} * 1024 * 1024;  // of a server's gradients
+  fluid::DType narrow_rows = fluid::DType::kFloat32;   // as ParameterServerConfig's
   transport::TransportChoice transport = transport::TransportChoice::kAuto;
   transpiler::DistributeTranspilerConfig config;
   // Workers reach servers through proxies with these faults, each with a seed of its own; TCP then.
@@ -57,6 +58,9 @@ struct ThreadJob {
   Duration join_delay = std::chrono::milliseconds(500);
   // What servers have after each step is kept. Workers wait for one another then.
   bool keep_steps = false;
+  // Before each step, what the runtime is told that the step behind it will be fed with; may be
+  // empty.
+  std::function<fluid::Feed(int step, int begin, int end, int parts)> next_feed;
   // What takes turns as the trainer's program, step by step, made of the trainer program. Empty:
   // that program alone. Called once by each worker.
   std::function<std::vector<fluid::Program>(const fluid::Program& trainer)> programs;

@@ -67,6 +67,11 @@ std::optional<BatchesAhead::Batch> BatchesAhead::take() {
   return batch;
 }
 
+const BatchesAhead::Batch* BatchesAhead::peek() {
+  const Lock lock(mutex_);
+  return held_.empty() || stopped_ ? nullptr : &held_.front();
+}
+
 int BatchesAhead::wait_for(int count) {
   const size_t wanted = std::min(static_cast<size_t>(count), ahead_);
   Lock lock(mutex_);

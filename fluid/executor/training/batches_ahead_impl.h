@@ -37,6 +37,9 @@ class BatchesAhead {
   // The next batch; none at the end, and after stop(). What reading throws is thrown once, behind
   // the batches before it; there are none after that.
   std::optional<Batch> take();
+  // The batch that take() gives next, if it is here; it stays as it is until then. By the one
+  // thread that takes batches.
+  const Batch* peek();
   // Waits until so many batches are here, at most `ahead`, or no more will come; how many there
   // are. Throws what reading threw when there is none.
   int wait_for(int count);

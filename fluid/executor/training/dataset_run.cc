@@ -41,6 +41,8 @@ class Agreement {
     --agreed_;
     return true;
   }
+  // The next step is one that was agreed on.
+  bool has_more() const { return agreed_ > 0; }
 
  private:
   CommRuntime* runtime_;  // null: each worker goes on alone
@@ -109,15 +111,34 @@ class DatasetRunner {
 
   void train_alone() {
     Agreement agreement(job_.runtime);
+    bool trained = false;
     while (agreement.may_step([this] { return ready(); })) {
       auto batch = next();
       if (!batch) return;
+      if (agreement.has_more()) tell_next();
       train(*batch);
+      trained = true;
     }
-    if (batches_.wait_for(1) > 0) {
-      run_.logger.warning(
-          job_.name, "another worker has no batches left; the rest of this one's are left out");
-    }
+    if (batches_.wait_for(1) == 0) return;
+    if (!trained) throw_alone();
+    run_.logger.warning(job_.name,
+                        "another worker has no batches left; the rest of this one's are left out");
+  }
+
+  [[noreturn]] void throw_alone() const {
+    throw_error(ErrorCode::kPrecondition,
+                {.what = "nothing can be trained: another worker has no batch",
+                 .where = job_.name,
+                 .expected = "at least one batch for each worker",
+                 .got = "a worker whose files have none, or that has no files",
+                 .fix = "give each worker a file, or let InMemoryDataset::global_shuffle share the "
+                        "records out"});
+  }
+
+  // What follows the batch that is about to be trained.
+  void tell_next() {
+    const BatchesAhead::Batch* next = job_.runtime == nullptr ? nullptr : batches_.peek();
+    if (next != nullptr) job_.runtime->will_feed(job_.program, next->feed);
   }
 
   // Who is called after a step sees the position behind it; one that failed is not behind us.

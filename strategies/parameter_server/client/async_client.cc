@@ -30,8 +30,8 @@ uint32_t number_of(const std::vector<Known>& known, const RemoteTensor& place) {
 
 AsyncClient::AsyncClient(Loop& loop, transport::Network& network,
                          const ParameterServerConfig& config, const transport::Hello& hello,
-                         std::function<void(MutableBytes)> random, const Logger& logger)
-    : ServerClient(loop, network, config, hello, std::move(random), logger),
+                         const std::function<void(MutableBytes)>& random, const Logger& logger)
+    : ServerClient(loop, network, config, hello, random, logger),
       lanes_(size_t{config.server_num()} * config.data_lanes) {}
 
 void AsyncClient::work_by(const AsyncOptions& options, Events events) {
@@ -85,7 +85,8 @@ void AsyncClient::push_merged(const RemoteTensor& place, std::vector<QueuedGradi
     for (const RemotePart& part : place.parts) {
       const fluid::SelectedRows rows = rows_of_part(place, part, merged);
       const uint64_t number = rows.rows.size();
-      push(part.remote, count, transport::Payload(row_payload(rows)), &number);
+      push(part.remote, count,
+           transport::Payload(row_payload(rows, entry_of(part.remote).row_dtype())), &number);
     }
     return;
   }

@@ -40,7 +40,8 @@ class AsyncClient final : public ServerClient {
   };
 
   AsyncClient(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
-              const transport::Hello& hello, std::function<void(transport::MutableBytes)> random,
+              const transport::Hello& hello,
+              const std::function<void(transport::MutableBytes)>& random,
               const Logger& logger = {});
   // Once, before anything is sent.
   void work_by(const AsyncOptions& options, Events events);

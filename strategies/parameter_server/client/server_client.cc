@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "strategies/parameter_server/client/request_group.h"
+#include "strategies/parameter_server/protocol/row_payload.h"
 #include "transport/rpc/long_message.h"
 
 namespace fleet::strategies {
@@ -169,44 +170,131 @@ void ServerClient::set_steps_before(uint64_t steps, transport::DoneHandler on_do
   requests.begun();
 }
 
+// What a get of rows waits for: pieces of each variable's values, on their way to the caller's
+// memory.
+class ServerClient::RowsReader {
+ public:
+  void add(const RowsWanted& wanted, const ParameterEntry& entry, bool has_values) {
+    if (!has_values) return;
+    Values& values = values_.emplace_back();
+    values.variable = wanted.variable;
+    values.bytes = wanted.rows.size() * entry.sent_row_bytes();
+    values.dtype = entry.row_dtype();
+    values.to = wanted.memory;
+    if (values.dtype != entry.dtype) values.narrow = Buffer(values.bytes);
+    values.arrived.resize(pieces_of(values.bytes));
+  }
+
+  PayloadTarget target(uint32_t server, const FrameHeader& header) {
+    Values* values = find(header.variable);
+    if (values == nullptr) return target_of(server, header, nullptr, 0);
+    std::byte* memory = values->narrow ? values->narrow.data() : values->to;
+    return target_of(server, header, memory, values->bytes);
+  }
+  void note(const FrameHeader& header) { find(header.variable)->arrived[header.piece] = true; }
+  // Pieces that have not come.
+  uint64_t missing() const {
+    uint64_t missing = 0;
+    for (const Values& values : values_) {
+      missing +=
+          static_cast<uint64_t>(std::count(values.arrived.begin(), values.arrived.end(), false));
+    }
+    return missing;
+  }
+  void widen() const {
+    for (const Values& values : values_) {
+      if (!values.narrow) continue;
+      values_of_sent(values.narrow.data(), values.dtype,
+                     values.bytes / fluid::dtype_size(values.dtype),
+                     reinterpret_cast<float*>(values.to));
+    }
+  }
+
+ private:
+  struct Values {
+    uint32_t variable = 0;
+    uint64_t bytes = 0;  // on the wire
+    fluid::DType dtype = fluid::DType::kFloat32;
+    std::byte* to = nullptr;
+    Buffer narrow;  // where they are 16-bit values
+    std::vector<bool> arrived;
+  };
+  Values* find(uint32_t variable) {
+    const auto found = std::lower_bound(
+        values_.begin(), values_.end(), variable,
+        [](const Values& each, uint32_t number) { return each.variable < number; });
+    return found != values_.end() && found->variable == variable ? &*found : nullptr;
+  }
+
+  std::vector<Values> values_;  // ascending by variable
+};
+
 void ServerClient::get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
                             transport::DoneHandler on_done) {
-  ask_rows_of(variable, std::move(rows), 0, memory, std::move(on_done));
+  ask_rows(variable.server, {{variable.variable, std::move(rows), memory}}, GrowingGet::kReads,
+           rows_step(), std::move(on_done));
 }
 
-void ServerClient::get_growing_rows(RemoteVariable table, std::vector<int64_t> ids,
-                                    std::byte* memory, bool makes_rows,
-                                    transport::DoneHandler on_done) {
-  ask_rows_of(table, std::move(ids), makes_rows ? 1 : 0, memory, std::move(on_done));
+void ServerClient::get_growing_rows(uint32_t server, std::vector<RowsWanted> wanted,
+                                    GrowingGet what, bool ahead,
+                                    const std::function<transport::DoneHandler()>& next_on_done) {
+  std::sort(wanted.begin(), wanted.end(),
+            [](const RowsWanted& a, const RowsWanted& b) { return a.variable < b.variable; });
+  std::vector<std::vector<RowsWanted>> lanes(config_.data_lanes);
+  for (RowsWanted& each : wanted) {
+    lanes[lane_of({server, each.variable})].push_back(std::move(each));
+  }
+  for (const auto& lane : lanes) {
+    if (!lane.empty()) ask_rows(server, lane, what, rows_step() + (ahead ? 1 : 0), next_on_done());
+  }
 }
 
-// `mark`: the header's `piece`.
-void ServerClient::ask_rows_of(RemoteVariable variable, std::vector<int64_t> rows, uint32_t mark,
-                               std::byte* memory, transport::DoneHandler on_done) {
-  const ParameterEntry& entry = parameter_indexes_[variable.server].entries[variable.variable];
-  const uint64_t bytes = rows.size() * entry.row_bytes();
-  const auto numbers = std::make_shared<const std::vector<int64_t>>(std::move(rows));
+Status ServerClient::check_rows_of_get(uint32_t server,
+                                       const std::vector<RowsWanted>& wanted) const {
+  uint64_t rows = 0;
+  for (const RowsWanted& each : wanted) rows += each.rows.size();
+  if (rows <= kMostRowsOfGet) return {};
+  return {ErrorCode::kInvalidArgument,
+          {.what = "a lookup asks a server for too many rows at once",
+           .where = str_cat(parameter_indexes_[server].entries[wanted.front().variable].name,
+                            " on server ", server),
+           .expected = str_cat(kMostRowsOfGet, " different ids of a step at most"),
+           .got = str_cat(rows),
+           .fix = "use smaller batches, or more servers"}};
+}
+
+void ServerClient::ask_rows(uint32_t server, const std::vector<RowsWanted>& wanted, GrowingGet what,
+                            uint64_t step, transport::DoneHandler on_done) {
+  check_rows_of_get(server, wanted).throw_if_error();
+  const auto reader = std::make_shared<RowsReader>();
+  const auto numbers = std::make_shared<std::vector<int64_t>>();
+  std::vector<RowsOfGet> counts;
+  for (const RowsWanted& each : wanted) {
+    reader->add(each, parameter_indexes_[server].entries[each.variable],
+                what != GrowingGet::kMakesRowsOnly);
+    numbers->insert(numbers->end(), each.rows.begin(), each.rows.end());
+    counts.push_back({each.variable, each.rows.size()});
+  }
   Request request;
-  Message& message = request.frames.emplace_back(make_message(Verb::kGet, rows_step()));
+  Message& message = request.frames.emplace_back(make_message(Verb::kGet, step));
   message.header.flags = kFlagRows;
-  message.header.variable = variable.variable;
-  message.header.piece = mark;
+  message.header.variable = kListedVariables;
+  message.header.piece = static_cast<uint32_t>(what);
+  message.control = encode(counts);
   message.payload = {numbers->data(), numbers->size() * sizeof(int64_t), numbers};
-  const auto arrived = std::make_shared<std::vector<bool>>(pieces_of(bytes));
-  request.reply_target = [=, server = variable.server](const FrameHeader& header, ConstBytes) {
-    return target_of(server, header, header.variable == variable.variable ? memory : nullptr,
-                     bytes);
+  request.reply_target = [reader, server](const FrameHeader& header, ConstBytes) {
+    return reader->target(server, header);
   };
-  request.on_reply = [arrived](const FrameHeader& header, ConstBytes, MutableBytes payload) {
-    if (!payload.empty()) (*arrived)[header.piece] = true;
+  request.on_reply = [reader](const FrameHeader& header, ConstBytes, MutableBytes payload) {
+    if (!payload.empty()) reader->note(header);
   };
-  request.on_done = [this, arrived, then = std::move(on_done)](const Status& status) {
-    const auto missing = std::count(arrived->begin(), arrived->end(), false);
-    if (status.ok() && missing > 0)
-      fail(incomplete("parameter-server worker", static_cast<uint64_t>(missing)));
+  request.on_done = [this, reader, then = std::move(on_done)](const Status& status) {
+    const uint64_t missing = reader->missing();
+    if (status.ok() && missing > 0) fail(incomplete("parameter-server worker", missing));
+    if (status.ok() && missing == 0) reader->widen();
     if (then) then(status.ok() ? status_ : status);
   };
-  submit(variable.server, variable.variable % config_.data_lanes, std::move(request));
+  submit(server, lane_of({server, wanted.front().variable}), std::move(request));
 }
 
 Status ServerClient::incomplete(std::string where, uint64_t pieces) {

@@ -48,14 +48,21 @@ class ServerClient {
   // Tells every server that so many steps are over before its first: its random numbers go on
   // behind them. Only before any worker's first step.
   void set_steps_before(uint64_t steps, transport::DoneHandler on_done);
-  // Asks for rows of a variable, as they are after step() steps: `rows` ascend strictly, their
-  // values go to `memory`, one after the other. It is written until on_done has run, if there is
-  // one, and the request is over.
+  // Rows of a variable: `rows` ascend strictly, their values go to `memory`, one after the other,
+  // in the variable's type. It is written until the request is over and its on_done has run.
+  struct RowsWanted {
+    uint32_t variable = 0;
+    std::vector<int64_t> rows;
+    std::byte* memory = nullptr;
+  };
+  // Asks for rows as they are after step() steps.
   void get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
                 transport::DoneHandler on_done = nullptr);
-  // The same of ids of a growing table; lookups of training make rows.
-  void get_growing_rows(RemoteVariable table, std::vector<int64_t> ids, std::byte* memory,
-                        bool makes_rows, transport::DoneHandler on_done);
+  // The same of ids of a server's growing tables, each table once, with one request on each data
+  // lane. `ahead`: as rows are after the step under way, which must end before anything waits for
+  // the answer. UsageError for more ids than one request may have.
+  void get_growing_rows(uint32_t server, std::vector<RowsWanted> wanted, GrowingGet what,
+                        bool ahead, const std::function<transport::DoneHandler()>& next_on_done);
   // Tells a server to save its rows of a table as they are after step() steps.
   void save_table(uint32_t server, const TableSnapshot& snapshot,
                   transport::DoneHandler on_done = nullptr);
@@ -124,14 +131,20 @@ class ServerClient {
   // An answer ended before all of its pieces had come.
   static Status incomplete(std::string where, uint64_t pieces);
   void check_value_bytes(RemoteVariable variable, uint64_t bytes, std::string_view op) const;
+  const ParameterEntry& entry_of(RemoteVariable variable) const {
+    return parameter_indexes_[variable.server].entries[variable.variable];
+  }
 
   const ParameterServerConfig config_;
   uint64_t step_ = 0;
 
  private:
   void ask_parameter_index(uint32_t server);
-  void ask_rows_of(RemoteVariable variable, std::vector<int64_t> rows, uint32_t mark,
-                   std::byte* memory, transport::DoneHandler on_done);
+  class RowsReader;
+  // All of one lane, ascending by variable.
+  void ask_rows(uint32_t server, const std::vector<RowsWanted>& wanted, GrowingGet what,
+                uint64_t step, transport::DoneHandler on_done);
+  Status check_rows_of_get(uint32_t server, const std::vector<RowsWanted>& wanted) const;
   // Sends the server that message; a text that comes back goes to `why`.
   void submit_order(uint32_t server, transport::Message order, std::string& why,
                     transport::DoneHandler on_done);

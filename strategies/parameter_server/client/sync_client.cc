@@ -17,10 +17,9 @@ using transport::Request;
 using transport::Verb;
 
 SyncClient::SyncClient(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
-                       const transport::Hello& hello, std::function<void(MutableBytes)> random,
-                       const Logger& logger)
-    : ServerClient(loop, network, config, hello, std::move(random), logger),
-      servers_(config.server_num()) {
+                       const transport::Hello& hello,
+                       const std::function<void(MutableBytes)>& random, const Logger& logger)
+    : ServerClient(loop, network, config, hello, random, logger), servers_(config.server_num()) {
   const int shards = static_cast<int>(config.shards());
   nodes_ = maximal_nodes(
       owned_shards(static_cast<int>(config.index), static_cast<int>(config.worker_num), shards),
@@ -125,7 +124,7 @@ void SyncClient::gather_rows(RemoteVariable slice, ShardRange node,
                              const fluid::SelectedRows& sum) {
   Server& server = servers_[slice.server];
   Lane& lane = server.lanes[lane_of(slice)];
-  const Buffer bytes = row_payload(sum);
+  const Buffer bytes = row_payload(sum, entry_of(slice).row_dtype());
   const uint64_t rows = sum.rows.size();
   const uint32_t pieces = std::max(1U, pieces_of(bytes.size()));
   std::vector<Message> messages;

@@ -28,8 +28,8 @@ namespace fleet::strategies {
 class SyncClient final : public ServerClient {
  public:
   SyncClient(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
-             const transport::Hello& hello, std::function<void(transport::MutableBytes)> random,
-             const Logger& logger = {});
+             const transport::Hello& hello,
+             const std::function<void(transport::MutableBytes)>& random, const Logger& logger = {});
 
   // The gradient of one logical shard of this worker, for the next step. Shards come in order.
   // The memory must stay as it is until the step is over, or drained().

@@ -7,12 +7,15 @@
 
 #include "base/strings.h"
 #include "strategies/parameter_server/errors.h"
+#include "strategies/parameter_server/protocol/row_payload.h"
 #include "strategies/parameter_server/protocol/wire.h"
 
 namespace fleet::strategies {
 
 RowContribution::RowContribution(const SliceGeometry& geometry, uint64_t rows)
     : height_(geometry.height),
+      dtype_(geometry.dtype),
+      row_dtype_(geometry.row_dtype()),
       rows_(rows),
       arrived_(std::max(1U, pieces_of(bytes_of_rows(geometry, rows)))),
       missing_(arrived_.size()),
@@ -56,10 +59,20 @@ Status RowContribution::finish(uint32_t piece) {
   if (missing_ == 1) {
     Status status = check_numbers();
     if (!status.ok()) return status;
+    widen();
   }
   arrived_[piece] = true;
   --missing_;
   return {};
+}
+
+void RowContribution::widen() {
+  if (row_dtype_ == dtype_ || rows_ == 0) return;
+  const uint64_t numbers = rows_ * sizeof(int64_t);
+  const size_t count = (bytes_ - numbers) / fluid::dtype_size(row_dtype_);
+  widened_ = Buffer(count * sizeof(float));
+  values_of_sent(memory_.data() + numbers, row_dtype_, count,
+                 reinterpret_cast<float*>(widened_.data()));
 }
 
 Status RowContribution::check_numbers() const {

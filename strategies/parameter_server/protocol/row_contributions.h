@@ -2,7 +2,8 @@
 // together from its pieces.
 //
 // A contribution's bytes are the numbers of its rows (int64, strictly ascending) and then their
-// values; pieces count from their start. Without rows it is one empty piece.
+// values, as they are on the wire; pieces count from their start. Without rows it is one empty
+// piece.
 #pragma once
 
 #include <cstdint>
@@ -42,18 +43,26 @@ class RowContribution {
   std::span<const int64_t> numbers() const {
     return {reinterpret_cast<const int64_t*>(memory_.data()), static_cast<size_t>(rows_)};
   }
-  const std::byte* values() const { return memory_.data() + rows_ * sizeof(int64_t); }
+  // In the type that sums have: 16-bit values become float32 when the last piece has come.
+  const std::byte* values() const {
+    return widened_ ? widened_.data() : memory_.data() + rows_ * sizeof(int64_t);
+  }
 
  private:
   Status finish(uint32_t piece);
   Status check_numbers() const;
 
+  void widen();
+
   int64_t height_ = 0;
+  fluid::DType dtype_ = fluid::DType::kFloat32;
+  fluid::DType row_dtype_ = fluid::DType::kFloat32;
   uint64_t rows_ = 0;
   std::vector<bool> arrived_;
   size_t missing_ = 0;
   uint64_t bytes_ = 0;
-  Buffer memory_;  // from the first piece on
+  Buffer memory_;   // from the first piece on
+  Buffer widened_;  // values, where those on the wire are of another type
 };
 
 // Memory for pieces on their way in, one for each connection: a connection that was replaced may

@@ -177,7 +177,8 @@ void RowInbox::end(RowGradient gradient) {
 }
 
 RowInbox::Part RowInbox::join(const SliceGeometry& geometry, const Part& left, const Part& right) {
-  const auto width = static_cast<int64_t>(geometry.row_bytes / fluid::dtype_size(geometry.dtype));
+  const auto width =
+      static_cast<int64_t>(geometry.row_bytes / fluid::dtype_size(geometry.row_dtype()));
   const auto add = geometry.dtype == fluid::DType::kFloat64 ? &sum_of<double> : &sum_of<float>;
   const auto sum = std::make_shared<fluid::SelectedRows>(
       add(left.rows, left.values, right.rows, right.values, geometry.height, width));

@@ -2,15 +2,45 @@
 
 #include <cstring>
 
-namespace fleet::strategies {
+#include "base/numbers/half.h"
 
-Buffer row_payload(const fluid::SelectedRows& rows) {
+namespace fleet::strategies {
+namespace {
+
+void send_values(const fluid::Tensor& values, fluid::DType as, std::byte* to) {
+  if (values.bytes() == 0) return;
+  if (as == values.dtype()) {
+    std::memcpy(to, values.raw(), values.bytes());
+    return;
+  }
+  const auto convert = as == fluid::DType::kFloat16 ? &float16_of_float : &bfloat16_of_float;
+  convert(values.data<float>(), reinterpret_cast<uint16_t*>(to),
+          static_cast<size_t>(values.numel()));
+}
+
+}  // namespace
+
+Buffer row_payload(const fluid::SelectedRows& rows, fluid::DType as) {
   const size_t numbers = rows.rows.size() * sizeof(int64_t);
-  const size_t values = rows.rows.empty() ? 0 : rows.value.bytes();
+  const size_t values =
+      rows.rows.empty() ? 0 : static_cast<size_t>(rows.value.numel()) * fluid::dtype_size(as);
   Buffer bytes(numbers + values);
-  if (numbers > 0) std::memcpy(bytes.data(), rows.rows.data(), numbers);
-  if (values > 0) std::memcpy(bytes.data() + numbers, rows.value.raw(), values);
+  if (numbers == 0) return bytes;
+  std::memcpy(bytes.data(), rows.rows.data(), numbers);
+  send_values(rows.value, as, bytes.data() + numbers);
   return bytes;
+}
+
+fluid::Tensor sent_values(const fluid::Tensor& values, fluid::DType as) {
+  if (!values.initialized() || as == values.dtype()) return values;
+  fluid::Tensor sent(as, values.shape());
+  send_values(values, as, sent.raw());
+  return sent;
+}
+
+void values_of_sent(const std::byte* sent, fluid::DType as, size_t count, float* values) {
+  const auto convert = as == fluid::DType::kFloat16 ? &float_of_float16 : &float_of_bfloat16;
+  convert(reinterpret_cast<const uint16_t*>(sent), values, count);
 }
 
 fluid::SelectedRows rows_between(const fluid::SelectedRows& rows, int64_t begin, int64_t end) {

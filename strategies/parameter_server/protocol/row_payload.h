@@ -1,5 +1,5 @@
-// The bytes of a sparse gradient on the wire (docs/wire_protocol.md): the numbers of the rows,
-// strictly ascending, and then their values.
+// Rows on the wire (docs/wire_protocol.md): a sparse gradient is the numbers of its rows, strictly
+// ascending, and then their values; values are of their own type, or float32 ones of 16 bits each.
 #pragma once
 
 #include <span>
@@ -9,8 +9,13 @@
 
 namespace fleet::strategies {
 
-// `rows` are strictly ascending.
-Buffer row_payload(const fluid::SelectedRows& rows);
+// `rows` are strictly ascending; `as` is a ParameterEntry's row_dtype().
+Buffer row_payload(const fluid::SelectedRows& rows, fluid::DType as);
+
+// Values as they travel: themselves where `as` is their type, else float32 ones rounded to it.
+fluid::Tensor sent_values(const fluid::Tensor& values, fluid::DType as);
+// `count` float32 values from 16-bit ones.
+void values_of_sent(const std::byte* sent, fluid::DType as, size_t count, float* values);
 
 // The rows [begin, end), counted from `begin`; in the order in which they occur.
 fluid::SelectedRows rows_between(const fluid::SelectedRows& rows, int64_t begin, int64_t end);

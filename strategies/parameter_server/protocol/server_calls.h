@@ -2,6 +2,7 @@
 // piece, who asks for what, how a slice is to be updated.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -18,11 +19,14 @@ struct SliceGeometry {
   // Of a slice whose gradients are rows; float32 or float64.
   bool rows = false;
   int64_t height = 0;
-  uint64_t row_bytes = 0;
+  uint64_t row_bytes = 0;                             // on the wire
+  fluid::DType narrow_rows = fluid::DType::kFloat32;  // as of ParameterEntry
 
   static SliceGeometry of(const ParameterEntry& entry) {
-    return {entry.bytes(), entry.dtype, entry.rows, entry.height(), entry.row_bytes()};
+    return {entry.bytes(),          entry.dtype,      entry.rows, entry.height(),
+            entry.sent_row_bytes(), entry.narrow_rows};
   }
+  fluid::DType row_dtype() const { return dtype == fluid::DType::kFloat32 ? narrow_rows : dtype; }
 };
 
 // Who sends: a worker, over a connection. Session numbers are never 0 and never used again.
@@ -75,9 +79,15 @@ struct GetCall {
   uint32_t lane = 0;  // of the connection
   bool all = false;
   std::vector<uint32_t> variables;  // without `all`
-  // Of the one variable, only these rows, strictly ascending.
-  std::optional<std::vector<int64_t>> rows = {};
-  bool makes_rows = false;  // of a growing table: a lookup of training
+  // By place in `variables`, only these rows, strictly ascending; empty: whole values.
+  std::vector<std::vector<int64_t>> rows = {};
+  GrowingGet growing = GrowingGet::kReads;
+
+  const std::vector<int64_t>* rows_of(uint32_t variable) const {
+    if (rows.empty()) return nullptr;
+    const auto place = std::find(variables.begin(), variables.end(), variable) - variables.begin();
+    return &rows[static_cast<size_t>(place)];
+  }
 };
 
 // A part of the answer to a call, and whom it goes to.
@@ -93,13 +103,12 @@ struct ServerAnswer {
   bool has_value = false;
   // Of the value, only these rows; null: all. Valid during the call.
   const std::vector<int64_t>* rows = nullptr;
-  bool makes_rows = false;  // as in GetCall
-  bool last = true;         // ends the answer
+  GrowingGet growing = GrowingGet::kReads;
+  bool last = true;  // ends the answer
 
   static ServerAnswer with_value(const GetCall& call, uint32_t variable, bool last) {
-    return {call.session,    call.request, call.worker, call.lane,
-            call.step,       variable,     true,        call.rows ? &*call.rows : nullptr,
-            call.makes_rows, last};
+    return {call.session, call.request,           call.worker,  call.lane, call.step, variable,
+            true,         call.rows_of(variable), call.growing, last};
   }
   static ServerAnswer without_value(const GetCall& call) {
     return {call.session, call.request, call.worker, call.lane, call.step};

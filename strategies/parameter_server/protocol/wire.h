@@ -18,10 +18,11 @@
 //   kGet           asks for values after `step`; answered by their pieces as soon as they are
 //                  there. `variable` is one id, kAllVariables (every trained slice of the lane), or
 //                  kListedVariables with the ids in the control part (vector of u32).
-//                  With kFlagRows: of one variable, the rows whose numbers (i64, strictly
-//                  ascending) are the payload; answered by pieces of their values. Of a growing
-//                  table the numbers are ids (u64, ascending as i64), and `piece` is 1 for a lookup
-//                  of training, which makes rows, and 0 for one that changes nothing.
+//                  With kFlagRows: rows of some variables; the control part is a vector of
+//                  RowsOfGet, ascending by variable, the payload the numbers of all their rows
+//                  (i64, strictly ascending in each variable), one variable behind the other;
+//                  answered by pieces of their values. Of a growing table the numbers are ids
+//                  (u64, ascending as i64), and `piece` is a GrowingGet.
 //   kCredit        asks to send more pieces of `step` on this lane: `variable` is how many of the
 //                  lane's order (protocol/send_order.h) the sender knows to be let in; nothing more
 //                  comes from it for positions before `piece`. The answer's `variable` is the new
@@ -62,6 +63,17 @@ constexpr uint32_t kNoVariables = 0xfffffffd;  // a barrier that wants no values
 constexpr uint32_t kFlagRows = transport::kFlagUser0;
 constexpr uint32_t kFlagPart = transport::kFlagUser0;
 
+// Rows that one get asks for at most.
+constexpr uint64_t kMostRowsOfGet = uint64_t{1} << 24;
+
+// What a get of a growing table's rows does there.
+enum class GrowingGet : uint32_t {
+  kReads = 0,      // changes nothing
+  kMakesRows = 1,  // a lookup of training
+  // The same for rows that were read before: answered without values.
+  kMakesRowsOnly = 2,
+};
+
 constexpr uint32_t pieces_of(uint64_t bytes) {
   return static_cast<uint32_t>((bytes + transport::kPieceBytes - 1) / transport::kPieceBytes);
 }
@@ -72,6 +84,17 @@ constexpr uint64_t piece_bytes(uint64_t bytes, uint32_t piece) {
   const uint64_t rest = bytes - piece_offset(piece);
   return rest < transport::kPieceBytes ? rest : transport::kPieceBytes;
 }
+
+// Of one variable, how many rows a get asks for.
+struct RowsOfGet {
+  uint32_t variable = 0;
+  uint64_t rows = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(variable, rows);
+  }
+};
 
 // One variable that a server keeps.
 struct ParameterEntry {
@@ -88,6 +111,9 @@ struct ParameterEntry {
   int64_t row_stride = 1;
   std::string lookup;    // what a prefetch of rows names it by
   bool growing = false;  // this server's rows of a growing table, of `shape` each
+  // float16 or bfloat16: what float32 values of rows are on the wire, those that are asked for and
+  // those of gradients; float32: all travel as they are.
+  fluid::DType narrow_rows = fluid::DType::kFloat32;
 
   uint64_t numel() const {
     uint64_t count = 1;
@@ -109,6 +135,11 @@ struct ParameterEntry {
     if (growing) return bytes();
     return height() == 0 ? 0 : bytes() / static_cast<uint64_t>(height());
   }
+  // On the wire.
+  fluid::DType row_dtype() const { return dtype == fluid::DType::kFloat32 ? narrow_rows : dtype; }
+  uint64_t sent_row_bytes() const {
+    return row_bytes() / fluid::dtype_size(dtype) * fluid::dtype_size(row_dtype());
+  }
   // Without what lies behind the origin's last row.
   uint64_t bytes_in_origin() const {
     if (row_stride == 1) return bytes();
@@ -119,7 +150,7 @@ struct ParameterEntry {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(name, gradient, dtype, shape, origin, origin_shape, offset, rows, row_stride, lookup,
-            growing);
+            growing, narrow_rows);
   }
 };
 

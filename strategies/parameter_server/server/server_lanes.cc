@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "fluid/ops/distributed/table_ops.h"
 #include "strategies/parameter_server/errors.h"
+#include "strategies/parameter_server/protocol/row_payload.h"
 #include "strategies/parameter_server/server/update_pool.h"
 
 namespace fleet::strategies {
@@ -24,8 +25,6 @@ using transport::Verb;
 
 // Answers of that many bytes leave before the rest of the answer is there.
 constexpr size_t kFlushBytes = 128 * 1024;
-// Of a growing table, in one request.
-constexpr uint64_t kMostIds = uint64_t{1} << 24;
 
 void send_text(Session& session, const FrameHeader& header, const std::string& text) {
   transport::Message reply = transport::make_reply(header);
@@ -33,18 +32,19 @@ void send_text(Session& session, const FrameHeader& header, const std::string& t
   session.send(std::move(reply));
 }
 
-// Of all of them together.
+// Of all of them together; nothing while one is busy.
 std::string progress_of(const std::vector<std::shared_ptr<fluid::tables::SharedTable>>& tables) {
   fluid::tables::TableStatistics all;
   for (const auto& table : tables) {
-    const fluid::tables::TableStatistics one = table->statistics();
-    all.rows += one.rows;
-    all.bytes += one.bytes;
-    all.hits += one.hits;
-    all.misses += one.misses;
-    all.admitted += one.admitted;
-    all.refused += one.refused;
-    all.evicted += one.evicted;
+    const auto one = table->statistics_now();
+    if (!one) return "";
+    all.rows += one->rows;
+    all.bytes += one->bytes;
+    all.hits += one->hits;
+    all.misses += one->misses;
+    all.admitted += one->admitted;
+    all.refused += one->refused;
+    all.evicted += one->evicted;
   }
   return str_cat(" table_rows=", all.rows, " table_bytes=", all.bytes, " table_hits=", all.hits,
                  " table_misses=", all.misses, " table_admitted=", all.admitted,
@@ -67,6 +67,9 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
       lanes_(std::max<size_t>(1, events_.lane_loops.size())) {
   for (size_t i = 0; i < events_.lane_loops.size(); ++i) {
     lanes_[i].outbox.emplace(*events_.lane_loops[i]);
+  }
+  for (ParameterEntry& entry : model_.parameter_index.entries) {
+    entry.narrow_rows = config_.narrow_rows;
   }
   show_tables();
 }
@@ -163,7 +166,7 @@ PayloadTarget ServerLanes::prepare(Session& session, const FrameHeader& header,
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
   if (header.verb == Verb::kPush) return prepare_push(session, header, control);
   if (header.verb == Verb::kInit) return prepare_initial(session, header);
-  if (header.verb == Verb::kGet) return prepare_row_numbers(session, header);
+  if (header.verb == Verb::kGet) return prepare_row_numbers(session, header, control);
   return PayloadTarget::refuse(bad_frame("a frame must not have a payload", "push, get or init",
                                          std::string(transport::verb_name(header.verb))));
 }
@@ -215,47 +218,91 @@ void ServerLanes::refuse(Session& session, const FrameHeader& header, const Stat
   if (header.request_id != 0) session.send(transport::make_error_reply(header, why));
 }
 
-PayloadTarget ServerLanes::prepare_row_numbers(const Session& session, const FrameHeader& header) {
-  const auto& entries = model_.parameter_index.entries;
-  const bool known = header.variable < entries.size() && header.has(kFlagRows);
-  const uint64_t rows = !known ? 0
-                        : entries[header.variable].growing
-                            ? kMostIds
-                            : static_cast<uint64_t>(entries[header.variable].height());
-  const uint64_t most = rows * sizeof(int64_t);
-  if (header.payload_bytes <= most && header.payload_bytes % sizeof(int64_t) == 0) {
-    return lane_of(session).received.lend(session.id(), header.payload_bytes);
-  }
-  return PayloadTarget::refuse(
-      bad_frame("a get names rows that are not here", str_cat(most, " bytes at most, 8 a row"),
-                str_cat(header.payload_bytes, " bytes for variable ", header.variable)));
+PayloadTarget ServerLanes::prepare_row_numbers(const Session& session, const FrameHeader& header,
+                                               ConstBytes control) {
+  const auto wanted = read_wanted_rows(header, control);
+  if (!wanted.ok()) return PayloadTarget::refuse(wanted.status());
+  return lane_of(session).received.lend(session.id(), header.payload_bytes);
 }
 
-Result<std::vector<int64_t>> ServerLanes::read_row_numbers(const FrameHeader& header,
-                                                           ConstBytes payload) const {
-  const auto& entries = model_.parameter_index.entries;
-  if (header.variable >= entries.size() || entries[header.variable].shape.empty()) {
-    return bad_frame("rows are asked for of a variable that has none",
-                     "a variable of this server with rows", str_cat("variable ", header.variable));
+Result<std::vector<RowsOfGet>> ServerLanes::read_wanted_rows(const FrameHeader& header,
+                                                             ConstBytes control) const {
+  if (!header.has(kFlagRows)) {
+    return bad_frame("a get of whole values has a payload", "no payload, or kFlagRows",
+                     str_cat(header.payload_bytes, " bytes"));
   }
-  const int64_t height = entries[header.variable].height();
-  std::vector<int64_t> rows(payload.size() / sizeof(int64_t));
-  if (!rows.empty()) std::memcpy(rows.data(), payload.data(), payload.size());
-  if (entries[header.variable].growing) {
+  auto wanted = decode<std::vector<RowsOfGet>>(control, "the rows of a get");
+  if (!wanted.ok()) return wanted;
+  const auto& entries = model_.parameter_index.entries;
+  uint64_t rows = 0;
+  uint64_t least = 0;
+  for (const RowsOfGet& each : wanted.value()) {
+    if (each.variable < least || each.variable >= entries.size() ||
+        entries[each.variable].shape.empty()) {
+      return bad_frame("a get names rows of a variable that has none, or not in order",
+                       "variables of this server with rows, strictly ascending",
+                       str_cat("variable ", each.variable));
+    }
+    least = uint64_t{each.variable} + 1;
+    const ParameterEntry& entry = entries[each.variable];
+    const uint64_t most = entry.growing
+                              ? kMostRowsOfGet
+                              : std::min(kMostRowsOfGet, static_cast<uint64_t>(entry.height()));
+    if (each.rows > most) {
+      return bad_frame("a get names more rows than it may", str_cat(most, " at most"),
+                       str_cat(each.rows, " of variable ", each.variable));
+    }
+    rows += each.rows;
+  }
+  if (rows > kMostRowsOfGet || rows * sizeof(int64_t) != header.payload_bytes) {
+    return bad_frame("the numbers of a get's rows have the wrong size",
+                     str_cat(std::min(rows, kMostRowsOfGet), " rows of 8 bytes"),
+                     str_cat(header.payload_bytes, " bytes for ", rows, " rows"));
+  }
+  return wanted;
+}
+
+namespace {
+
+Status check_row_numbers(const std::vector<int64_t>& rows, const ParameterEntry& entry) {
+  if (entry.growing) {
     const auto wrong = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>());
-    if (wrong == rows.end()) return rows;
+    if (wrong == rows.end()) return {};
     return bad_frame("the ids of a get are not strictly ascending", str_cat("an id above ", *wrong),
                      str_cat(*(wrong + 1)));
   }
   int64_t least = 0;
   for (const int64_t row : rows) {
-    if (row < least || row >= height) {
+    if (row < least || row >= entry.height()) {
       return bad_frame("the rows of a get are not strictly ascending inside their variable",
-                       str_cat("a row from ", least, " to ", height - 1), str_cat(row));
+                       str_cat("a row from ", least, " to ", entry.height() - 1), str_cat(row));
     }
     least = row + 1;
   }
-  return rows;
+  return {};
+}
+
+}  // namespace
+
+Status ServerLanes::read_rows(const FrameHeader& header, ConstBytes control, ConstBytes payload,
+                              GetCall& call) const {
+  if (header.piece > static_cast<uint32_t>(GrowingGet::kMakesRowsOnly)) {
+    return bad_frame("a get says what a server does not know", "a GrowingGet",
+                     str_cat("piece ", header.piece));
+  }
+  call.growing = static_cast<GrowingGet>(header.piece);
+  const auto wanted = read_wanted_rows(header, control);
+  if (!wanted.ok()) return wanted.status();
+  const std::byte* from = payload.data();
+  for (const RowsOfGet& each : wanted.value()) {
+    std::vector<int64_t>& rows = call.rows.emplace_back(each.rows);
+    if (each.rows > 0) std::memcpy(rows.data(), from, each.rows * sizeof(int64_t));
+    from += each.rows * sizeof(int64_t);
+    call.variables.push_back(each.variable);
+    Status status = check_row_numbers(rows, model_.parameter_index.entries[each.variable]);
+    if (!status.ok()) return status;
+  }
+  return {};
 }
 
 Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader& header,
@@ -267,11 +314,8 @@ Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader&
   call.step = header.step;
   call.lane = session.peer().lane_index;
   if (header.has(kFlagRows)) {
-    auto rows = read_row_numbers(header, payload);
-    if (!rows.ok()) return rows.status();
-    call.variables = {header.variable};
-    call.rows = std::move(rows).value();
-    call.makes_rows = header.piece != 0;
+    Status status = read_rows(header, control, payload, call);
+    if (!status.ok()) return status;
     return call;
   }
   if (header.variable == kAllVariables) {
@@ -509,22 +553,30 @@ fluid::Tensor ServerLanes::value_of(uint32_t variable) const {
                                          : model_.tensors[variable]->clone();
 }
 
-fluid::Tensor ServerLanes::value_for(const ServerAnswer& answer) const {
-  if (answer.rows != nullptr && model_.parameter_index.entries[answer.variable].growing) {
-    return rows_of_table(answer);
-  }
-  fluid::Tensor value = value_of(answer.variable);
-  if (answer.rows == nullptr) return value;
+namespace {
+
+fluid::Tensor rows_of_value(const fluid::Tensor& value, const std::vector<int64_t>& wanted,
+                            uint64_t row_bytes) {
   fluid::Shape shape = value.shape();
-  shape.set(0, static_cast<int64_t>(answer.rows->size()));
+  shape.set(0, static_cast<int64_t>(wanted.size()));
   fluid::Tensor rows(value.dtype(), shape);
-  const uint64_t row_bytes = model_.parameter_index.entries[answer.variable].row_bytes();
   std::byte* to = rows.raw();
-  for (const int64_t row : *answer.rows) {
+  for (const int64_t row : wanted) {
     std::memcpy(to, value.raw() + static_cast<uint64_t>(row) * row_bytes, row_bytes);
     to += row_bytes;
   }
   return rows;
+}
+
+}  // namespace
+
+fluid::Tensor ServerLanes::value_for(const ServerAnswer& answer) const {
+  if (answer.rows == nullptr) return value_of(answer.variable);
+  const ParameterEntry& entry = model_.parameter_index.entries[answer.variable];
+  const fluid::Tensor rows =
+      entry.growing ? rows_of_table(answer)
+                    : rows_of_value(value_of(answer.variable), *answer.rows, entry.row_bytes());
+  return sent_values(rows, entry.row_dtype());
 }
 
 fluid::Tensor ServerLanes::rows_of_table(const ServerAnswer& answer) const {
@@ -533,14 +585,14 @@ fluid::Tensor ServerLanes::rows_of_table(const ServerAnswer& answer) const {
   const auto count = static_cast<int64_t>(answer.rows->size());
   fluid::Tensor rows(fluid::DType::kFloat32, {count, static_cast<int64_t>(table.options().width)});
   const std::span keys(reinterpret_cast<const uint64_t*>(answer.rows->data()), answer.rows->size());
-  if (answer.makes_rows) {
+  if (answer.growing != GrowingGet::kReads) {
     table.alone([&](GrowingTable& all) { all.rows(keys, rows.data<float>()); });
   } else {
     table.reading([&](const GrowingTable& all) {
       all.find(keys, rows.data<float>(), GrowingTable::Missing::kInitial);
     });
   }
-  return rows;
+  return answer.growing == GrowingGet::kMakesRowsOnly ? fluid::Tensor() : rows;
 }
 
 template <class OnPeer>

@@ -208,7 +208,8 @@ class ServerLanes : public transport::ServerHandler {
   void tell_initial_value(uint32_t variable);
   // Where the numbers of the rows go that a get asks for.
   transport::PayloadTarget prepare_row_numbers(const transport::Session& session,
-                                               const transport::FrameHeader& header);
+                                               const transport::FrameHeader& header,
+                                               transport::ConstBytes control);
   Result<GetCall> read_get(const transport::Session& session, const transport::FrameHeader& header,
                            transport::ConstBytes control, transport::ConstBytes payload) const;
   // What is kept, for an initial value; versions that were read stay as they are.
@@ -231,8 +232,11 @@ class ServerLanes : public transport::ServerHandler {
               const Status& why) const;
   // The number in the parameter index of a table that is to be saved.
   Result<uint32_t> find_saved_table(const std::string& name) const;
-  Result<std::vector<int64_t>> read_row_numbers(const transport::FrameHeader& header,
-                                                transport::ConstBytes payload) const;
+  // How many rows a get asks for, of which variables; checked.
+  Result<std::vector<RowsOfGet>> read_wanted_rows(const transport::FrameHeader& header,
+                                                  transport::ConstBytes control) const;
+  Status read_rows(const transport::FrameHeader& header, transport::ConstBytes control,
+                   transport::ConstBytes payload, GetCall& call) const;
 
   // What a handler sends may end a session, which is told at once.
   mutable std::recursive_mutex mutex_;

@@ -285,8 +285,8 @@ void BackgroundClient::enter_thread(uint32_t thread, fluid::Scope&, const fluid:
       ErrorCode::kInvalidArgument,
       {.what = "there are more trainer threads than the job was configured for",
        .where = "trainer_threads",
-       .expected = str_cat(options_.trainer_threads),
-       .got = str_cat("thread ", thread),
+       .expected = str_cat(options_.trainer_threads, " at most"),
+       .got = str_cat(thread + 1),
        .fix = "set CPU_NUM to the number of threads, or train with fewer (DatasetRun::thread)"});
 }
 

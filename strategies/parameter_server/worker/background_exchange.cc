@@ -4,6 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
+#include "base/strings.h"
+
 namespace fleet::strategies {
 namespace {
 
@@ -30,6 +33,18 @@ void own_written(const std::vector<std::string>& names, const fluid::Scope& scop
   }
 }
 
+// What a bound promises of values is not true of rows that were looked up before.
+void check_hot_rows(const ParameterServerConfig& config, const AsyncOptions& options) {
+  if (config.hot_row_steps == 0 || !options.staleness_bound) return;
+  throw_error(
+      ErrorCode::kInvalidArgument,
+      {.what = "rows cannot be used again where staleness has a bound",
+       .where = "FLEET_HOT_ROW_STEPS and staleness_bound",
+       .expected = "one of them",
+       .got = str_cat(config.hot_row_steps, " steps, and a bound of ", *options.staleness_bound),
+       .fix = "unset FLEET_HOT_ROW_STEPS, or leave staleness_bound unset"});
+}
+
 }  // namespace
 
 // Of a send or recv op.
@@ -46,7 +61,9 @@ struct BackgroundExchange::Notes final : ExchangeNotes {
 BackgroundExchange::BackgroundExchange(const ParameterServerConfig& config,
                                        const AsyncOptions& options, WorkerLoops loops,
                                        Logger logger)
-    : BackgroundClient(config, options, std::move(loops), std::move(logger)) {
+    : BackgroundClient(config, options, std::move(loops), std::move(logger)),
+      hot_row_steps_(config.hot_row_steps) {
+  check_hot_rows(config, options);
   set_on_failure([this] {
     const std::lock_guard lock(meeting_mutex_);
     failed_ = true;

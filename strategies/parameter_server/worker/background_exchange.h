@@ -22,6 +22,7 @@ class BackgroundExchange final : public BackgroundClient {
   void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
   void leave_thread(fluid::Scope& scope, fluid::Scope& parent) override;
 
+  uint32_t hot_row_steps() const override { return hot_row_steps_; }
   void prepare(const fluid::Block& block, BoundBlock& bound) override;
   void end_step() override;
   Token send(const fluid::CommCall& call, const BoundOp& bound) override;
@@ -41,6 +42,8 @@ class BackgroundExchange final : public BackgroundClient {
   void meet();
   void exchange_of_all(std::unique_lock<std::mutex>& lock);
   SharedValues values_of_step();
+
+  const uint32_t hot_row_steps_;
 
   std::mutex threads_mutex_;  // guards what follows; a Thread belongs to its thread
   std::map<const fluid::Scope*, Thread> threads_;

@@ -73,6 +73,14 @@ class Exchange {
   // Sends requests and waits for their answers; `ask` hands the handler on.
   using Ask = std::function<void(ServerClient&, transport::DoneHandler)>;
   virtual void request(transport::Phase phase, std::string_view what, const Ask& ask) = 0;
+  // Steps for which rows of growing tables that were looked up are used again; 0: none.
+  virtual uint32_t hot_row_steps() const { return 0; }
+  // Whether a step can ask for what holds after it: begin_request() sends, and finish_request()
+  // waits for the answers.
+  virtual bool asks_ahead() const { return false; }
+  using Request = std::shared_ptr<const std::optional<Status>>;
+  virtual Request begin_request(const Ask&) { return nullptr; }
+  virtual void finish_request(transport::Phase, std::string_view /*what*/, const Request&) {}
   // Values as the servers have them now. What was sent before has arrived then.
   virtual void fetch(transport::Phase phase, std::span<const RemoteMemory> values) = 0;
   // Initial values, before any worker's first step.

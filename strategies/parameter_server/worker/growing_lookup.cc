@@ -16,10 +16,15 @@ RemoteGrowingTables growing_tables_of(const fluid::Operator& op, const ServerCli
                                       const std::vector<std::string>& server_names) {
   RemoteGrowingTables tables;
   tables.attrs = fluid::parse_attributes<fluid::LookupRemoteGrowingTablesAttrs>(op.type, op.attrs);
-  for (const std::string& name : op.input("Tables")) {
+  tables.ids = op.input("Ids");
+  tables.names = op.input("Tables");
+  for (const std::string& endpoint : tables.attrs.endpoints) {
+    tables.servers.push_back(server_of(op, endpoint, server_names));
+  }
+  for (const std::string& name : tables.names) {
     RemoteGrowingTables::Table& table = tables.tables.emplace_back();
-    for (const std::string& endpoint : tables.attrs.endpoints) {
-      const RemoteVariable part = client.find(server_of(op, endpoint, server_names), name);
+    for (const uint32_t server : tables.servers) {
+      const RemoteVariable part = client.find(server, name);
       const ParameterEntry& entry = client.parameter_index(part.server).entries[part.variable];
       if (!entry.growing) {
         throw_worker_op(op, "a server has no growing table of this name", "a growing table", name);
@@ -39,23 +44,32 @@ RemoteGrowingTables growing_tables_of(const fluid::Operator& op, const ServerCli
 
 namespace {
 
+void check_shape(const fluid::Shape& ids, const std::string& name) {
+  if (ids.rank() > 0 && ids[ids.rank() - 1] == 1) return;
+  throw_error(ErrorCode::kShapeMismatch,
+              {.what = "ids do not end in a dimension of 1",
+               .where = str_cat("lookup_remote_growing_tables, variable '", name, "'"),
+               .expected = "[..., 1]",
+               .got = ids.to_string(),
+               .fix = "feed ids of the shape that the data layer has"});
+}
+
 // Of the rows of such ids, without the width.
 fluid::Shape rows_shape(const fluid::Shape& ids, bool ends_in_one) {
-  if (!ends_in_one) return ids;
-  const int rank = ids.rank() - 1;
-  if (rank >= 0 && ids[rank] == 1) return fluid::Shape(ids.dims().first(static_cast<size_t>(rank)));
-  throw_error(ErrorCode::kShapeMismatch, {.what = "ids do not end in a dimension of 1",
-                                          .where = "lookup_remote_growing_tables",
-                                          .expected = "[..., 1]",
-                                          .got = ids.to_string(),
-                                          .fix = "feed ids of the shape that the data layer has"});
+  return ends_in_one ? fluid::Shape(ids.dims().first(static_cast<size_t>(ids.rank() - 1))) : ids;
 }
 
 }  // namespace
 
 GrowingLookup::GrowingLookup(const RemoteGrowingTables& tables,
-                             std::vector<const fluid::Tensor*> ids)
-    : tables_(tables), ids_(std::move(ids)), numbers_(ids_.size()), wanted_(tables.tables.size()) {
+                             std::vector<const fluid::Tensor*> ids,
+                             std::vector<std::shared_ptr<HotRows>> hot, uint64_t step)
+    : tables_(tables),
+      ids_(std::move(ids)),
+      numbers_(ids_.size()),
+      wanted_(tables.tables.size()),
+      hot_(std::move(hot)),
+      step_(step) {
   const auto& attrs = tables_.attrs;
   std::vector<size_t> most(wanted_.size());
   for (size_t i = 0; i < ids_.size(); ++i) {
@@ -63,6 +77,7 @@ GrowingLookup::GrowingLookup(const RemoteGrowingTables& tables,
   }
   for (size_t t = 0; t < wanted_.size(); ++t) wanted_[t].unique.begin(most[t]);
   for (size_t i = 0; i < ids_.size(); ++i) {
+    if (attrs.ids_end_in_one[i] != 0) check_shape(ids_[i]->shape(), tables_.ids[i]);
     auto& unique = wanted_[static_cast<size_t>(attrs.table_of[i])].unique;
     numbers_[i].reserve(static_cast<size_t>(ids_[i]->numel()));
     for (const int64_t id : ids_[i]->values<int64_t>()) {
@@ -70,54 +85,89 @@ GrowingLookup::GrowingLookup(const RemoteGrowingTables& tables,
       numbers_[i].push_back(padding ? kPadding : unique.add(static_cast<uint64_t>(id)));
     }
   }
-  for (Wanted& wanted : wanted_) divide(wanted);
+  for (size_t t = 0; t < wanted_.size(); ++t) {
+    divide(wanted_[t], static_cast<size_t>(tables_.tables[t].width),
+           hot_.empty() ? nullptr : hot_[t].get());
+  }
 }
 
 // Servers have what is asked of them ascending.
-void GrowingLookup::divide(Wanted& wanted) const {
-  const size_t servers = tables_.attrs.endpoints.size();
+void GrowingLookup::divide(Wanted& wanted, size_t width, const HotRows* hot) const {
+  const size_t servers = tables_.servers.size();
   const auto unique = wanted.unique.ids();
+  std::vector<float> hot_values(hot == nullptr ? 0 : unique.size() * width);
+  const std::vector<bool> here = hot == nullptr ? std::vector<bool>(unique.size())
+                                                : hot->find(unique, step_, hot_values.data());
   std::vector<std::vector<std::pair<int64_t, uint32_t>>> parts(servers);
   for (size_t i = 0; i < unique.size(); ++i) {
+    if (here[i]) continue;
     parts[fluid::server_of_id(unique[i], servers)].emplace_back(static_cast<int64_t>(unique[i]),
                                                                 static_cast<uint32_t>(i));
   }
-  wanted.ids.resize(servers);
+  wanted.parts.resize(servers);
   wanted.places.resize(unique.size());
   uint32_t place = 0;
   for (size_t server = 0; server < servers; ++server) {
+    wanted.parts[server].first = place;
     std::sort(parts[server].begin(), parts[server].end());
     for (const auto& [id, number] : parts[server]) {
-      wanted.ids[server].push_back(id);
+      wanted.parts[server].ids.push_back(id);
       wanted.places[number] = place++;
     }
   }
+  wanted.values.resize(unique.size() * width);
+  for (size_t i = 0; i < unique.size(); ++i) {
+    if (!here[i]) continue;
+    std::copy_n(hot_values.data() + i * width, width, wanted.values.data() + place * width);
+    wanted.places[i] = place++;
+  }
 }
 
-void GrowingLookup::ask(ServerClient& client, transport::DoneHandler on_done) {
+void GrowingLookup::ask(ServerClient& client, GrowingGet what, bool ahead,
+                        transport::DoneHandler on_done) {
   RequestGroup requests(std::move(on_done));
-  for (size_t t = 0; t < wanted_.size(); ++t) {
-    Wanted& wanted = wanted_[t];
-    const auto width = static_cast<size_t>(tables_.tables[t].width);
-    wanted.values.resize(wanted.places.size() * width);
-    size_t first = 0;
-    for (size_t server = 0; server < wanted.ids.size(); ++server) {
-      std::vector<int64_t>& ids = wanted.ids[server];
-      float* const memory = wanted.values.data() + first * width;
-      first += ids.size();
-      if (ids.empty()) continue;
-      client.get_growing_rows(tables_.tables[t].parts[server], std::move(ids),
-                              reinterpret_cast<std::byte*>(memory), !tables_.attrs.is_test,
-                              requests.add());
+  for (size_t at = 0; at < tables_.attrs.endpoints.size(); ++at) {
+    std::vector<ServerClient::RowsWanted> rows;
+    for (size_t t = 0; t < wanted_.size(); ++t) {
+      const Wanted::Part& part = wanted_[t].parts[at];
+      if (part.ids.empty()) continue;
+      float* const to =
+          wanted_[t].values.data() + part.first * static_cast<size_t>(tables_.tables[t].width);
+      rows.push_back(
+          {tables_.tables[t].parts[at].variable, part.ids, reinterpret_cast<std::byte*>(to)});
     }
+    if (rows.empty()) continue;
+    client.get_growing_rows(tables_.servers[at], std::move(rows), what, ahead,
+                            [&requests] { return requests.add(); });
   }
   requests.begun();
 }
 
-void GrowingLookup::fill(std::span<fluid::Value* const> outputs) const {
+void GrowingLookup::keep_hot() const {
+  for (size_t t = 0; t < hot_.size(); ++t) {
+    const auto width = static_cast<size_t>(tables_.tables[t].width);
+    for (const Wanted::Part& part : wanted_[t].parts) {
+      const std::span ids(reinterpret_cast<const uint64_t*>(part.ids.data()), part.ids.size());
+      hot_[t]->keep(ids, wanted_[t].values.data() + part.first * width, step_);
+    }
+  }
+}
+
+bool GrowingLookup::is_of(std::span<const fluid::Tensor* const> ids) const {
+  return std::equal(ids.begin(), ids.end(), ids_.begin(), ids_.end(),
+                    [](const fluid::Tensor* a, const fluid::Tensor* b) {
+                      if (!(a->shape() == b->shape())) return false;
+                      const auto left = a->values<int64_t>();
+                      const auto right = b->values<int64_t>();
+                      return std::equal(left.begin(), left.end(), right.begin(), right.end());
+                    });
+}
+
+void GrowingLookup::fill(std::span<const fluid::Tensor* const> all,
+                         std::span<fluid::Value* const> outputs) const {
   const auto& attrs = tables_.attrs;
-  for (size_t i = 0; i < ids_.size(); ++i) {
-    const fluid::Tensor& ids = *ids_[i];
+  for (size_t i = 0; i < all.size(); ++i) {
+    const fluid::Tensor& ids = *all[i];
     const auto table = static_cast<size_t>(attrs.table_of[i]);
     const Wanted& wanted = wanted_[table];
     const auto width = static_cast<size_t>(tables_.tables[table].width);

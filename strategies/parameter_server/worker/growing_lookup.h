@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,16 +12,20 @@
 #include "fluid/program/program.h"
 #include "fluid/tables/lookup/unique_ids.h"
 #include "strategies/parameter_server/client/server_client.h"
+#include "strategies/parameter_server/worker/hot_rows.h"
 
 namespace fleet::strategies {
 
 // What a lookup_remote_growing_tables op asks for.
 struct RemoteGrowingTables {
   struct Table {
-    std::vector<RemoteVariable> parts;  // by server
+    std::vector<RemoteVariable> parts;  // as the servers
     int64_t width = 0;
   };
+  std::vector<uint32_t> servers;  // by endpoint of the op
   std::vector<Table> tables;
+  std::vector<std::string> names;  // of the tables
+  std::vector<std::string> ids;    // names of the variables
   fluid::LookupRemoteGrowingTablesAttrs attrs;
 };
 
@@ -29,34 +34,49 @@ struct RemoteGrowingTables {
 RemoteGrowingTables growing_tables_of(const fluid::Operator& op, const ServerClient& client,
                                       const std::vector<std::string>& server_names);
 
-// The rows of some ids, each id of a table asked for once. The values that come stay with this
-// object, which must live until they have.
+// The rows of some ids, each id of a table asked for once, of all tables of a server together. The
+// values that come stay with this object, which must live until they have.
 class GrowingLookup {
  public:
-  // One tensor of ids for each output of the op.
-  GrowingLookup(const RemoteGrowingTables& tables, std::vector<const fluid::Tensor*> ids);
+  // One tensor of ids for each output of the op. `hot`: by table, rows that may be used at `step`;
+  // or empty.
+  GrowingLookup(const RemoteGrowingTables& tables, std::vector<const fluid::Tensor*> ids,
+                std::vector<std::shared_ptr<HotRows>> hot = {}, uint64_t step = 0);
 
+  bool is_test() const { return tables_.attrs.is_test; }
   // Asks all servers at once. On the thread of the client's loop; `on_done` runs once, when the
-  // rows are here or with the first failure; inside the call when no row is wanted.
-  void ask(ServerClient& client, transport::DoneHandler on_done);
-  // A row for each id, in the outputs' tensors.
-  void fill(std::span<fluid::Value* const> outputs) const;
+  // rows are here or with the first failure; inside the call when no row is wanted. `ahead` as of
+  // ServerClient::get_growing_rows.
+  void ask(ServerClient& client, GrowingGet what, bool ahead, transport::DoneHandler on_done);
+  // Rows that came are hot from now on.
+  void keep_hot() const;
+  // Whether these ids are the lookup's own.
+  bool is_of(std::span<const fluid::Tensor* const> ids) const;
+  // A row for each id, in the outputs' tensors; `ids` are the lookup's, or equal ones.
+  void fill(std::span<const fluid::Tensor* const> ids,
+            std::span<fluid::Value* const> outputs) const;
 
  private:
   static constexpr uint32_t kPadding = 0xffffffff;
 
   struct Wanted {
+    struct Part {
+      std::vector<int64_t> ids;  // ascending
+      size_t first = 0;          // the place of its first row among those of all servers
+    };
     fluid::tables::UniqueIds unique;
-    std::vector<std::vector<int64_t>> ids;  // by server, ascending
-    std::vector<uint32_t> places;           // of unique ids, among the rows of all servers
+    std::vector<Part> parts;       // by server
+    std::vector<uint32_t> places;  // of unique ids: rows of all servers, then hot ones
     std::vector<float> values;
   };
-  void divide(Wanted& wanted) const;
+  void divide(Wanted& wanted, size_t width, const HotRows* hot) const;
 
   const RemoteGrowingTables& tables_;
   std::vector<const fluid::Tensor*> ids_;
   std::vector<std::vector<uint32_t>> numbers_;  // of each tensor's ids, among the unique ones
   std::vector<Wanted> wanted_;                  // by table
+  std::vector<std::shared_ptr<HotRows>> hot_;
+  uint64_t step_ = 0;
 };
 
 }  // namespace fleet::strategies

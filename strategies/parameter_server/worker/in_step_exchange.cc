@@ -218,11 +218,19 @@ void InStepExchange::wait_values() {
 // ---- requests
 
 void InStepExchange::request(Phase phase, std::string_view what, const Ask& ask) {
-  // Not until the client is idle: gradients of other shards may wait for one that comes after this.
+  finish_request(phase, what, begin_request(ask));
+}
+
+Exchange::Request InStepExchange::begin_request(const Ask& ask) {
   const auto outcome = std::make_shared<std::optional<Status>>();
   ask(node_.client(), [outcome](const Status& status) { *outcome = status; });
-  node_.wait_until([&outcome] { return outcome->has_value(); }, phase, what);
-  (*outcome)->throw_if_error();
+  return outcome;
+}
+
+// Not until the client is idle: gradients of other shards may wait for one that comes after this.
+void InStepExchange::finish_request(Phase phase, std::string_view what, const Request& request) {
+  node_.wait_until([&request] { return request->has_value(); }, phase, what);
+  (*request)->throw_if_error();
 }
 
 void InStepExchange::fetch(Phase phase, std::span<const RemoteMemory> values) {

@@ -37,6 +37,11 @@ class InStepExchange final : public Exchange {
   void fetch_barrier() override { wait_values(); }
 
   void request(transport::Phase phase, std::string_view what, const Ask& ask) override;
+  // Each shard of a step looks up ids of its own.
+  bool asks_ahead() const override { return shards_.count() == 1; }
+  Request begin_request(const Ask& ask) override;
+  void finish_request(transport::Phase phase, std::string_view what,
+                      const Request& request) override;
   void fetch(transport::Phase phase, std::span<const RemoteMemory> values) override;
   void assign(std::span<const RemoteMemory> values) override;
   std::optional<uint64_t> version_of_rows() const override { return steps(); }

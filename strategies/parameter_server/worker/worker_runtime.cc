@@ -50,8 +50,10 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call
   const BoundOp& bound = bind(call);
   switch (bound.kind) {
     case BoundOp::Kind::kSend:
+      finish_making();
       return exchange_->send(call, bound);
     case BoundOp::Kind::kSendBarrier:
+      ask_ahead(call);
       exchange_->send_barrier();
       break;
     case BoundOp::Kind::kReceive:
@@ -123,12 +125,102 @@ void WorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bound) {
 void WorkerRuntime::look_up_growing(const fluid::CommCall& call, const BoundOp& bound) {
   std::vector<const fluid::Tensor*> ids;
   for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[i]));
-  GrowingLookup lookup(bound.growing, std::move(ids));
+  if (auto ahead = take_asked(call, ids)) {
+    ahead->lookup->fill(ids, call.outputs);
+    ++lookups_ahead_;
+    ahead->request =
+        exchange_->begin_request([&](ServerClient& client, transport::DoneHandler done) {
+          ahead->lookup->ask(client, GrowingGet::kMakesRowsOnly, false, std::move(done));
+        });
+    making_.push_back(std::move(ahead));
+    return;
+  }
+  GrowingLookup lookup(bound.growing, ids, hot_rows(bound.growing), exchange_->steps());
+  const GrowingGet what = lookup.is_test() ? GrowingGet::kReads : GrowingGet::kMakesRows;
   exchange_->request(Phase::kReceiving, call.op.type,
                      [&](ServerClient& client, transport::DoneHandler done) {
-                       lookup.ask(client, std::move(done));
+                       lookup.ask(client, what, false, std::move(done));
                      });
-  lookup.fill(call.outputs);
+  lookup.keep_hot();
+  lookup.fill(ids, call.outputs);
+}
+
+std::vector<std::shared_ptr<HotRows>> WorkerRuntime::hot_rows(const RemoteGrowingTables& tables) {
+  std::vector<std::shared_ptr<HotRows>> rows;
+  const uint32_t steps = exchange_->hot_row_steps();
+  if (steps == 0 || tables.attrs.is_test) return rows;
+  const std::lock_guard lock(mutex_);
+  for (size_t t = 0; t < tables.tables.size(); ++t) {
+    auto& own = hot_[tables.names[t]];
+    if (own == nullptr) {
+      own = std::make_shared<HotRows>(static_cast<size_t>(tables.tables[t].width), steps);
+    }
+    rows.push_back(own);
+  }
+  return rows;
+}
+
+// ---- lookups of the next step
+
+void WorkerRuntime::will_feed(const fluid::Program& program, NextFeed feed) {
+  if (!exchange_->asks_ahead()) return;
+  for (const auto& op : program.global_block().ops()) {
+    if (op->type != "lookup_remote_growing_tables") continue;
+    std::vector<fluid::Tensor> ids;
+    for (const std::string& name : op->input("Ids")) {
+      const auto fed = std::find_if(feed.begin(), feed.end(),
+                                    [&name](const auto& each) { return each.first == name; });
+      if (fed != feed.end()) ids.push_back(fed->second);
+    }
+    if (ids.size() != op->input("Ids").size()) ids.clear();
+    next_[{program.id(), op.get()}].ids = std::move(ids);
+  }
+}
+
+// Asks what the next step's lookups read, which is answered when this step is over. Rows are made
+// when that step begins: whoever saves in between is to find those that one machine has then.
+void WorkerRuntime::ask_ahead(const fluid::CommCall& call) {
+  for (auto& [key, next] : next_) {
+    if (key.first != call.program.id() || next.ids.empty()) continue;
+    auto ahead = std::make_unique<AheadLookup>();
+    ahead->ids = std::exchange(next.ids, {});
+    std::vector<const fluid::Tensor*> ids;
+    for (const fluid::Tensor& each : ahead->ids) ids.push_back(&each);
+    const BoundOp* bound = bound_op(key);
+    if (bound == nullptr || bound->growing.attrs.is_test) continue;
+    ahead->lookup = std::make_unique<GrowingLookup>(bound->growing, std::move(ids));
+    if (next.asked != nullptr) finish(*next.asked);
+    next.asked = std::move(ahead);
+    next.asked->request = exchange_->begin_request(
+        [&asked = *next.asked](ServerClient& client, transport::DoneHandler done) {
+          asked.lookup->ask(client, GrowingGet::kReads, true, std::move(done));
+        });
+  }
+}
+
+const BoundOp* WorkerRuntime::bound_op(const LookupOp& op) {
+  const std::lock_guard lock(mutex_);
+  const BoundBlock& program = bound_[op.first];
+  const auto found = program.find(op.second);
+  return found == program.end() ? nullptr : &found->second;
+}
+
+void WorkerRuntime::finish(const AheadLookup& lookup) {
+  exchange_->finish_request(Phase::kReceiving, "lookup_remote_growing_tables", lookup.request);
+}
+
+std::unique_ptr<WorkerRuntime::AheadLookup> WorkerRuntime::take_asked(
+    const fluid::CommCall& call, std::span<const fluid::Tensor* const> ids) {
+  const auto found = next_.find({call.program.id(), &call.op});
+  if (found == next_.end() || found->second.asked == nullptr) return nullptr;
+  auto ahead = std::move(found->second.asked);
+  finish(*ahead);
+  return ahead->lookup->is_of(ids) ? std::move(ahead) : nullptr;
+}
+
+// Gradients come behind lookups, on every lane.
+void WorkerRuntime::finish_making() {
+  for (const auto& lookup : std::exchange(making_, {})) finish(*lookup);
 }
 
 // The rows that the op is about to look at; those that are here in this version stay.
@@ -285,6 +377,10 @@ void WorkerRuntime::set_steps_before(uint64_t steps) {
 }
 
 void WorkerRuntime::start_from(fluid::Scope& scope) {
+  {
+    const std::lock_guard lock(mutex_);
+    hot_.clear();
+  }
   barrier_worker();
   exchange_->restarted(scope);
 }

@@ -38,6 +38,8 @@ class WorkerRuntime final : public StrategyRuntime {
   bool assign(const std::string& name, const fluid::Tensor& value);
   // Steps that are over, of all threads.
   uint64_t step() const { return exchange_->steps(); }
+  // Lookups whose rows had been asked for in the step before.
+  uint64_t lookups_ahead() const { return lookups_ahead_; }
 
   // StrategyRuntime
   // Begins to connect; the first op does it if nobody did. Servers may come later, until the rpc
@@ -85,6 +87,7 @@ class WorkerRuntime final : public StrategyRuntime {
 
   // fluid::CommRuntime
   fluid::StepShards shards() const override { return exchange_->shards(); }
+  void will_feed(const fluid::Program& program, NextFeed feed) override;
   void begin_step(const fluid::Program&, uint64_t) override { exchange_->begin_step(); }
   void end_step(const fluid::Program&, uint64_t) override { exchange_->end_step(); }
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;
@@ -110,10 +113,31 @@ class WorkerRuntime final : public StrategyRuntime {
     std::vector<int64_t> rows;
   };
 
+  // A lookup of growing tables that was asked for in the step before, and its ids.
+  struct AheadLookup {
+    std::vector<fluid::Tensor> ids;
+    std::unique_ptr<GrowingLookup> lookup;
+    Exchange::Request request;
+  };
+  struct NextLookup {
+    std::vector<fluid::Tensor> ids;      // of the step behind the one that runs; empty: unknown
+    std::unique_ptr<AheadLookup> asked;  // of the one that runs, then of the one behind it
+  };
+  using LookupOp = std::pair<uint64_t, const fluid::Operator*>;  // of a program, by id
+
   std::string load_server_parts(const PartSource& source);
   const BoundOp& bind(const fluid::CommCall& call);
   void look_up(const fluid::CommCall& call, const BoundOp& bound);
   void look_up_growing(const fluid::CommCall& call, const BoundOp& bound);
+  // What was asked ahead, when it is of these ids.
+  std::unique_ptr<AheadLookup> take_asked(const fluid::CommCall& call,
+                                          std::span<const fluid::Tensor* const> ids);
+  // By table of the op, rows that were looked up before; empty where none are used again.
+  std::vector<std::shared_ptr<HotRows>> hot_rows(const RemoteGrowingTables& tables);
+  void ask_ahead(const fluid::CommCall& call);
+  const BoundOp* bound_op(const LookupOp& op);  // null: it has not run yet
+  void finish(const AheadLookup& lookup);
+  void finish_making();
   void receive_rows(const fluid::CommCall& call, const BoundOp& bound);
   void fetch_rows(const fluid::CommCall& call, RowLookup& lookup);
   std::vector<std::string> checkpoint_names() const;
@@ -121,10 +145,15 @@ class WorkerRuntime final : public StrategyRuntime {
   const uint32_t index_;
   const fluid::Program origin_;
   std::vector<std::string> server_names_;
+  // Of a thread that trains alone. Requests under way write into them.
+  std::map<LookupOp, NextLookup> next_;
+  std::vector<std::unique_ptr<AheadLookup>> making_;  // rows that were read ahead
+  uint64_t lookups_ahead_ = 0;
   const std::unique_ptr<Exchange> exchange_;
-  std::mutex mutex_;                                    // guards bound_
-  std::map<uint64_t, BoundBlock> bound_;                // by program id
-  std::map<const fluid::Value*, FetchedRows> fetched_;  // by the table's value
+  std::mutex mutex_;                                     // guards bound_ and hot_
+  std::map<uint64_t, BoundBlock> bound_;                 // by program id
+  std::map<std::string, std::shared_ptr<HotRows>> hot_;  // by growing table
+  std::map<const fluid::Value*, FetchedRows> fetched_;   // by the table's value
 };
 
 }  // namespace fleet::strategies

@@ -152,10 +152,11 @@ class ServerTables {
     for (const auto& [name, table] : tables_) add_rows(name, *table, rows);
     return rows;
   }
-  uint64_t count() const {
-    uint64_t count = 0;
-    for (const auto& [name, table] : tables_) count += table->statistics().rows;
-    return count;
+  uint64_t count() const { return sum(&fluid::tables::TableStatistics::rows); }
+  uint64_t sum(uint64_t fluid::tables::TableStatistics::*number) const {
+    uint64_t all = 0;
+    for (const auto& [name, table] : tables_) all += table->statistics().*number;
+    return all;
   }
 
  private:
@@ -242,6 +243,181 @@ TEST(GrowingTablesCluster, TrainsWhereServersHaveRoomForFewGradients) {
 TEST(GrowingTablesCluster, LooksUpWhileGradientsWaitForRoom) {
   for (const uint64_t window : {1U, 300U}) {
     expect_growing_bits({}, {.workers = 3, .servers = 2, .shards = 8, .window_bytes = window});
+  }
+}
+
+// Ids are sent one step ahead.
+struct Ahead {
+  uint64_t lookups = 0;  // whose rows were there
+  uint64_t hits = 0;     // of the servers' tables
+  uint64_t misses = 0;
+};
+
+Ahead train_ahead(const GrowingNetOptions& options, ThreadJob job) {
+  using fluid::tables::TableStatistics;
+  Ahead ahead;
+  std::mutex mutex;
+  ServerTables tables;
+  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
+    tables.keep(scope);
+  };
+  job.after_steps = [&](int, strategies::WorkerRuntime& runtime, fluid::Executor&) {
+    const std::lock_guard lock(mutex);
+    ahead.lookups += runtime.lookups_ahead();
+  };
+  const GrowingNet net(options);
+  const Outcome local = train_alone(net, job.workers, 6);
+  const ThreadOutcome threads = train_in_threads(net.task(6), job);
+  for (const auto& error : threads.errors) ADD_FAILURE() << error;
+  EXPECT_EQ(tables.rows(), local.rows);
+  for (const auto& [name, bytes] : threads.persistables) {
+    EXPECT_TRUE(local.persistables.at(name) == bytes) << name;
+  }
+  ahead.hits = tables.sum(&TableStatistics::hits);
+  ahead.misses = tables.sum(&TableStatistics::misses);
+  return ahead;
+}
+
+TEST(GrowingTablesCluster, SendsTheIdsOfTheNextStepAhead) {
+  for (const uint32_t lanes : {1U, 2U}) {
+    for (const fluid::SparseEntry& entry :
+         {fluid::SparseEntry(), fluid::SparseEntry(fluid::CountFilterEntry{3})}) {
+      ThreadJob job{.workers = 2, .servers = 2, .lanes = lanes};
+      const Ahead plain = train_ahead({.entry = entry}, job);
+      EXPECT_EQ(plain.lookups, 0U);
+      job.next_feed = GrowingNet::feed;
+      const Ahead ahead = train_ahead({.entry = entry}, job);
+      EXPECT_EQ(ahead.lookups, 2U * 5);
+      EXPECT_EQ(ahead.hits, plain.hits);
+      EXPECT_EQ(ahead.misses, plain.misses);
+    }
+  }
+}
+
+// Somebody fed something else than what was told.
+TEST(GrowingTablesCluster, AsksAgainWhereOtherIdsCome) {
+  ThreadJob job{.workers = 2, .servers = 2};
+  job.next_feed = [](int step, int begin, int end, int parts) {
+    return GrowingNet::feed(step % 2 == 0 ? step : step + 1, begin, end, parts);
+  };
+  EXPECT_EQ(train_ahead({}, job).lookups, 2U * 2);
+  job.next_feed = [](int, int, int, int) { return fluid::Feed(); };
+  EXPECT_EQ(train_ahead({}, job).lookups, 0U);
+}
+
+// What servers have after a job whose rows travel as such numbers.
+struct Narrow {
+  Rows rows;
+  std::vector<float> losses;
+  uint64_t bytes = 0;  // through the servers' data lanes
+};
+
+Narrow train_narrow(fluid::DType dtype, int servers, int workers = 2) {
+  const GrowingNet net({});
+  ServerTables tables;
+  ThreadJob job{.workers = workers, .servers = servers, .narrow_rows = dtype};
+  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
+    tables.keep(scope);
+  };
+  const ThreadOutcome threads = train_in_threads(net.task(6), job);
+  for (const auto& error : threads.errors) ADD_FAILURE() << error;
+  Narrow outcome{.rows = tables.rows(), .losses = threads.losses.front()};
+  for (const auto& server : threads.servers) outcome.bytes += server.bytes_in + server.bytes_out;
+  return outcome;
+}
+
+TEST(GrowingTablesCluster, RowsMayTravelAsNumbersOf16Bits) {
+  const Narrow whole = train_narrow(fluid::DType::kFloat32, 2);
+  for (const auto dtype : {fluid::DType::kFloat16, fluid::DType::kBFloat16}) {
+    SCOPED_TRACE(fluid::dtype_name(dtype));
+    const Narrow narrow = train_narrow(dtype, 2);
+    EXPECT_LT(narrow.bytes, whole.bytes);
+    EXPECT_TRUE(narrow.rows == train_narrow(dtype, 3).rows);
+    EXPECT_FALSE(narrow.rows == whole.rows);
+    ASSERT_EQ(narrow.rows.size(), whole.rows.size());
+    const float error = dtype == fluid::DType::kFloat16 ? 2e-3F : 2e-2F;
+    for (const auto& [key, floats] : whole.rows) {
+      for (size_t i = 0; i < floats.size(); ++i) {
+        EXPECT_NEAR(narrow.rows.at(key)[i], floats[i], error) << key.first << " " << key.second;
+      }
+    }
+  }
+}
+
+TEST(GrowingTablesCluster, RowsTravelAsNumbersOf16BitsInTheBackground) {
+  constexpr auto kDType = fluid::DType::kBFloat16;
+  const GrowingNet net({});
+  ServerTables tables;
+  AsyncThreadJob job;
+  job.workers = 1;
+  job.narrow_rows = kDType;
+  job.options.independent_recv = false;
+  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
+    tables.keep(scope);
+  };
+  const AsyncThreadOutcome outcome = train_async_in_threads(net.task(6), job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  const Narrow in_step = train_narrow(kDType, 2, 1);
+  EXPECT_EQ(outcome.losses[0], in_step.losses);
+  EXPECT_EQ(tables.rows(), in_step.rows);
+}
+
+// Rows that two steps before looked up are used again; nothing is trained, so they are the same.
+TEST(GrowingTablesCluster, UsesRowsAgainInTheBackground) {
+  const GrowingNet net({.minimize = [](const fluid::Variable& loss) {
+    rules::SGD({.learning_rate = 0.0}).minimize(loss);
+  }});
+  using fluid::tables::TableStatistics;
+  std::vector<uint64_t> asked;
+  std::vector<std::vector<float>> losses;
+  for (const uint32_t steps : {0U, 1U, 2U}) {
+    ServerTables tables;
+    AsyncThreadJob job;
+    job.workers = 1;
+    job.hot_row_steps = steps;
+    job.options.independent_recv = false;
+    job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
+      tables.keep(scope);
+    };
+    const AsyncThreadOutcome outcome = train_async_in_threads(net.task(6), job);
+    for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+    losses.push_back(outcome.losses[0]);
+    asked.push_back(tables.sum(&TableStatistics::hits) + tables.sum(&TableStatistics::misses));
+  }
+  EXPECT_EQ(losses[1], losses[0]);
+  EXPECT_EQ(losses[2], losses[0]);
+  EXPECT_LT(asked[1], asked[0]);
+  EXPECT_LT(asked[2], asked[1]);
+}
+
+TEST(GrowingTablesCluster, ManyWorkersLearnWithRowsThatTheyUseAgain) {
+  const GrowingNet net({});
+  const Outcome local = train_alone(net, 2, 10);
+  ServerTables tables;
+  AsyncThreadJob job;
+  job.hot_row_steps = 2;
+  job.options.mode = fluid::ServerMode::kHalfAsync;
+  job.options.trainer_threads = 2;
+  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
+    tables.keep(scope);
+  };
+  const AsyncThreadOutcome outcome = train_async_in_threads(net.task(10), job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  EXPECT_EQ(tables.rows().size(), local.rows.size());
+}
+
+TEST(GrowingTablesCluster, RowsAreNotUsedAgainWhereStalenessHasABound) {
+  strategies::ParameterServerConfig config;
+  config.servers = {{"127.0.0.1", 1}};
+  config.hot_row_steps = 2;
+  strategies::AsyncOptions options;
+  options.staleness_bound = 1;
+  try {
+    const strategies::WorkerRuntime runtime(config, options, transport::TransportChoice::kTcp,
+                                            fluid::Program());
+    FAIL() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("FLEET_HOT_ROW_STEPS"), std::string::npos);
   }
 }
 

@@ -45,6 +45,29 @@ TEST(SparseThreadCluster, EndsWithTheSameBitsForEveryNumberOfWorkers) {
   expect_local_bits({}, {.workers = 2, .servers = 2, .shards = 3});
 }
 
+// Rows of tables with heights, those that are asked for and those of gradients.
+TEST(SparseThreadCluster, SendsRowsOf16Bits) {
+  for (const bool distributed : {false, true}) {
+    SCOPED_TRACE(distributed);
+    const SparseNet net({.is_distributed = distributed});
+    const TrainingTask task = net.task(6);
+    const ThreadOutcome whole = train_in_threads(task, {.workers = 2, .servers = 2});
+    ThreadJob job{.workers = 2, .servers = 2, .narrow_rows = fluid::DType::kBFloat16};
+    const ThreadOutcome narrow = train_in_threads(task, job);
+    job.servers = 3;
+    job.window_bytes = 400;
+    const ThreadOutcome three = train_in_threads(task, job);
+    for (const auto* outcome : {&whole, &narrow, &three}) {
+      for (const auto& error : outcome->errors) ADD_FAILURE() << error;
+    }
+    EXPECT_TRUE(narrow.persistables == three.persistables);
+    EXPECT_FALSE(narrow.persistables == whole.persistables);
+    for (size_t step = 0; step < whole.losses[0].size(); ++step) {
+      EXPECT_NEAR(narrow.losses[0][step], whole.losses[0][step], 0.02) << "step " << step;
+    }
+  }
+}
+
 // Workers hold back the sparse gradients that their servers have no room for.
 TEST(SparseThreadCluster, TrainsWhereServersHaveRoomForFewGradients) {
   for (const uint64_t window : {1U, 400U, 4000U}) {

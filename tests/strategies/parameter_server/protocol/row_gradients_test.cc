@@ -52,7 +52,7 @@ class RowServer : private SyncServerSink {
   // A gradient, piece by piece; the status of the first refusal.
   Status push(uint32_t worker, uint64_t step, ShardRange node, const fluid::SelectedRows& rows,
               std::optional<uint64_t> count = {}, uint64_t session = 0) {
-    const Buffer bytes = row_payload(rows);
+    const Buffer bytes = row_payload(rows, rows.value.dtype());
     const Sender sender{worker, session == 0 ? worker + 1 : session};
     PieceKey key = key_of(step, node, count.value_or(rows.rows.size()));
     for (; key.piece < std::max(1U, pieces_of(bytes.size())); ++key.piece) {

@@ -1,6 +1,7 @@
 // A server goes on answering while it writes a table's file, and answers for the file when it is
 // whole.
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <numeric>
@@ -280,6 +281,65 @@ TEST_F(TableSnapshots, HoldWhatWasThereBeforeAnInitialValueHadCome) {
   EXPECT_TRUE(std::equal(saved.raw(), saved.raw() + saved.bytes(), before.raw()));
   EXPECT_TRUE(std::all_of(std::as_const(table_).raw(), std::as_const(table_).raw() + table_.bytes(),
                           [](std::byte byte) { return byte == std::byte{1}; }));
+}
+
+// Gets of rows of the same table.
+class RowGets : public TableSnapshots {
+ protected:
+  // What becomes of the head of a get with `payload` bytes of numbers.
+  Status refusal(const std::vector<RowsOfGet>& wanted, uint32_t payload) {
+    EXPECT_TRUE(
+        world_.run_until([this] { return handler_.session != nullptr; }, world_.now() + 10s));
+    transport::FrameHeader header;
+    header.verb = transport::Verb::kGet;
+    header.flags = kFlagRows;
+    header.variable = kListedVariables;
+    header.payload_bytes = payload;
+    return lanes_.prepare_payload(*handler_.session, header, encode(wanted)).refusal;
+  }
+  // The outcome of a get of these rows, whose values go to `values`.
+  Status get(const std::vector<int64_t>& rows, uint32_t what, std::span<std::byte> values) {
+    PendingRequests pending;
+    transport::Request request = simple(transport::Verb::kGet, pending.track());
+    transport::Message& message = request.frames.back();
+    message.header.flags = kFlagRows;
+    message.header.variable = kListedVariables;
+    message.header.piece = what;
+    message.control = encode(std::vector<RowsOfGet>{{0, rows.size()}});
+    message.payload = {rows.data(), rows.size() * sizeof(int64_t), nullptr};
+    request.reply_target = [values](const transport::FrameHeader&, transport::ConstBytes) {
+      return transport::PayloadTarget::into(values);
+    };
+    client_.submit(0, 0, std::move(request));
+    EXPECT_TRUE(run(pending));
+    return pending.status();
+  }
+};
+
+TEST_F(RowGets, AreAnsweredWithTheRowsThatTheyName) {
+  std::vector<std::byte> values(2 * kWidth * sizeof(float));
+  ASSERT_TRUE(get({1, 4}, 0, values).ok());
+  for (const auto& [place, row] : std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 4}}) {
+    EXPECT_EQ(std::memcmp(values.data() + place * kWidth * 4, table_.data<float>() + row * kWidth,
+                          kWidth * 4),
+              0);
+  }
+}
+
+TEST_F(RowGets, OfWhatIsNotThereAreRefused) {
+  EXPECT_TRUE(refusal({{0, kRows}}, 8 * kRows).ok());
+  EXPECT_TRUE(refusal({{0, 0}}, 0).ok());
+  EXPECT_THAT(refusal({{1, 1}}, 8).to_string(), HasSubstr("variable 1"));
+  EXPECT_THAT(refusal({{0, 1}, {0, 1}}, 16).to_string(), HasSubstr("strictly ascending"));
+  EXPECT_THAT(refusal({{0, kRows + 1}}, 8 * (kRows + 1)).to_string(), HasSubstr("5 at most"));
+  EXPECT_THAT(refusal({{0, 2}}, 8).to_string(), HasSubstr("wrong size"));
+  EXPECT_THAT(refusal({{0, ~uint64_t{0}}}, 8).to_string(), HasSubstr("5 at most"));
+  EXPECT_THAT(refusal({}, 8).to_string(), HasSubstr("wrong size"));
+  std::vector<std::byte> values(2 * kWidth * sizeof(float));
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{2, 2}, {3, 1}, {-1, 2}, {1, 5}}) {
+    EXPECT_THAT(get(rows, 0, values).to_string(), HasSubstr("strictly ascending"));
+  }
+  EXPECT_THAT(get({1, 2}, 3, values).to_string(), HasSubstr("piece 3"));
 }
 
 TEST(UpdatePoolOutcome, IsWhateverTheWorkThrows) {
