@@ -99,6 +99,13 @@ void check(const RuntimeConfig& config, const Environment& environment) {
   check_word("FLEET_COLLECTIVES", config.collectives, {"auto", "mpi", "sockets"});
   check_word("FLEET_ON_NONFINITE", config.on_nonfinite, {"stop", "warn"});
   check_word("FLEET_SPARSE_ROWS", config.sparse_rows, {"float32", "float16", "bfloat16"});
+  if (config.hot_row_steps > 1'000'000) {
+    throw_error(ErrorCode::kEnvironment, {.what = "a variable has a value that cannot be used",
+                                          .where = "FLEET_HOT_ROW_STEPS",
+                                          .expected = "0 to 1000000",
+                                          .got = str_cat(config.hot_row_steps),
+                                          .fix = "give a number of steps, or unset it"});
+  }
   if (config.send_buffer != 0 && (config.send_buffer < 16384 || config.send_buffer > 1 << 30)) {
     throw_error(ErrorCode::kEnvironment,
                 {.what = "a variable has a value that cannot be used",

@@ -55,6 +55,7 @@ class DatasetRunner {
       : job_(job),
         run_(job.run),
         threads_(threads(job)),
+        goes_on_(job.run.position != nullptr && !job.run.position->empty()),
         source_(begin(job)),
         progress_(job.run, job.name, source_->records_left()),
         batches_(std::move(source_), names_of(job.dataset.use_var()),
@@ -120,7 +121,7 @@ class DatasetRunner {
       trained = true;
     }
     if (batches_.wait_for(1) == 0) return;
-    if (!trained) throw_alone();
+    if (!trained && !goes_on_) throw_alone();
     run_.logger.warning(job_.name,
                         "another worker has no batches left; the rest of this one's are left out");
   }
@@ -183,6 +184,7 @@ class DatasetRunner {
   const DatasetJob& job_;
   const DatasetRun& run_;
   const int threads_;
+  const bool goes_on_;  // from a position
   std::unique_ptr<data::DatasetBatches> source_;
   DatasetProgressLog progress_;
   std::atomic<double> waited_ = 0;

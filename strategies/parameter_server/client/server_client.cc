@@ -249,23 +249,8 @@ void ServerClient::get_growing_rows(uint32_t server, std::vector<RowsWanted> wan
   }
 }
 
-Status ServerClient::check_rows_of_get(uint32_t server,
-                                       const std::vector<RowsWanted>& wanted) const {
-  uint64_t rows = 0;
-  for (const RowsWanted& each : wanted) rows += each.rows.size();
-  if (rows <= kMostRowsOfGet) return {};
-  return {ErrorCode::kInvalidArgument,
-          {.what = "a lookup asks a server for too many rows at once",
-           .where = str_cat(parameter_indexes_[server].entries[wanted.front().variable].name,
-                            " on server ", server),
-           .expected = str_cat(kMostRowsOfGet, " different ids of a step at most"),
-           .got = str_cat(rows),
-           .fix = "use smaller batches, or more servers"}};
-}
-
 void ServerClient::ask_rows(uint32_t server, const std::vector<RowsWanted>& wanted, GrowingGet what,
                             uint64_t step, transport::DoneHandler on_done) {
-  check_rows_of_get(server, wanted).throw_if_error();
   const auto reader = std::make_shared<RowsReader>();
   const auto numbers = std::make_shared<std::vector<int64_t>>();
   std::vector<RowsOfGet> counts;

@@ -59,8 +59,8 @@ class ServerClient {
   void get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
                 transport::DoneHandler on_done = nullptr);
   // The same of ids of a server's growing tables, each table once, with one request on each data
-  // lane. `ahead`: as rows are after the step under way, which must end before anything waits for
-  // the answer. UsageError for more ids than one request may have.
+  // lane; kMostRowsOfGet at most. `ahead`: as rows are after the step under way, which must end
+  // before anything waits for the answer.
   void get_growing_rows(uint32_t server, std::vector<RowsWanted> wanted, GrowingGet what,
                         bool ahead, const std::function<transport::DoneHandler()>& next_on_done);
   // Tells a server to save its rows of a table as they are after step() steps.
@@ -144,7 +144,6 @@ class ServerClient {
   // All of one lane, ascending by variable.
   void ask_rows(uint32_t server, const std::vector<RowsWanted>& wanted, GrowingGet what,
                 uint64_t step, transport::DoneHandler on_done);
-  Status check_rows_of_get(uint32_t server, const std::vector<RowsWanted>& wanted) const;
   // Sends the server that message; a text that comes back goes to `why`.
   void submit_order(uint32_t server, transport::Message order, std::string& why,
                     transport::DoneHandler on_done);

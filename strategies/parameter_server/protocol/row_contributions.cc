@@ -70,9 +70,11 @@ void RowContribution::widen() {
   if (row_dtype_ == dtype_ || rows_ == 0) return;
   const uint64_t numbers = rows_ * sizeof(int64_t);
   const size_t count = (bytes_ - numbers) / fluid::dtype_size(row_dtype_);
-  widened_ = Buffer(count * sizeof(float));
+  Buffer wide(numbers + count * sizeof(float));
+  std::memcpy(wide.data(), memory_.data(), numbers);
   values_of_sent(memory_.data() + numbers, row_dtype_, count,
-                 reinterpret_cast<float*>(widened_.data()));
+                 reinterpret_cast<float*>(wide.data() + numbers));
+  memory_ = std::move(wide);
 }
 
 Status RowContribution::check_numbers() const {

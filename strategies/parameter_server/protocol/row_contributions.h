@@ -17,8 +17,13 @@
 
 namespace fleet::strategies {
 
+// On the wire, and in memory.
 constexpr uint64_t bytes_of_rows(const SliceGeometry& geometry, uint64_t rows) {
   return rows * (sizeof(int64_t) + geometry.row_bytes);
+}
+inline uint64_t memory_of_rows(const SliceGeometry& geometry, uint64_t rows) {
+  const uint64_t elements = geometry.row_bytes / fluid::dtype_size(geometry.row_dtype());
+  return rows * (sizeof(int64_t) + elements * fluid::dtype_size(geometry.dtype));
 }
 
 // One contribution. What came of it once is dropped when it comes again.
@@ -44,9 +49,7 @@ class RowContribution {
     return {reinterpret_cast<const int64_t*>(memory_.data()), static_cast<size_t>(rows_)};
   }
   // In the type that sums have: 16-bit values become float32 when the last piece has come.
-  const std::byte* values() const {
-    return widened_ ? widened_.data() : memory_.data() + rows_ * sizeof(int64_t);
-  }
+  const std::byte* values() const { return memory_.data() + rows_ * sizeof(int64_t); }
 
  private:
   Status finish(uint32_t piece);
@@ -61,8 +64,7 @@ class RowContribution {
   std::vector<bool> arrived_;
   size_t missing_ = 0;
   uint64_t bytes_ = 0;
-  Buffer memory_;   // from the first piece on
-  Buffer widened_;  // values, where those on the wire are of another type
+  Buffer memory_;  // from the first piece on
 };
 
 // Memory for pieces on their way in, one for each connection: a connection that was replaced may

@@ -101,7 +101,7 @@ Status RowInbox::ask(const PieceKey& key, uint32_t contributor) {
   Status status = check_rows(slice, contributor, *key.rows);
   if (!status.ok()) return status;
   slice.rows[contributor] = *key.rows;
-  window_.ask({key.variable, contributor}, bytes_of_rows(slice.geometry, *key.rows));
+  window_.ask({key.variable, contributor}, memory_of_rows(slice.geometry, *key.rows));
   return {};
 }
 
@@ -143,13 +143,13 @@ Result<bool> RowInbox::take(uint64_t session, const PieceKey& key, uint32_t cont
   auto partial = slice.partial.find(contributor);
   if (partial == slice.partial.end()) {
     partial = slice.partial.emplace(contributor, RowContribution(slice.geometry, *key.rows)).first;
-    held_bytes_ += bytes_of_rows(slice.geometry, *key.rows);
+    held_bytes_ += memory_of_rows(slice.geometry, *key.rows);
   }
   status = partial->second.take(key.piece, std::move(memory));
   if (!status.ok()) {
     slice.partial.erase(partial);
     slice.rows[contributor] = kUnknown;
-    held_bytes_ -= bytes_of_rows(slice.geometry, *key.rows);
+    held_bytes_ -= memory_of_rows(slice.geometry, *key.rows);
     return status;
   }
   if (partial->second.complete()) complete(key.variable, contributor);
@@ -182,8 +182,8 @@ RowInbox::Part RowInbox::join(const SliceGeometry& geometry, const Part& left, c
   const auto add = geometry.dtype == fluid::DType::kFloat64 ? &sum_of<double> : &sum_of<float>;
   const auto sum = std::make_shared<fluid::SelectedRows>(
       add(left.rows, left.values, right.rows, right.values, geometry.height, width));
-  held_bytes_ += bytes_of_rows(geometry, sum->rows.size());
-  held_bytes_ -= bytes_of_rows(geometry, left.rows.size() + right.rows.size());
+  held_bytes_ += memory_of_rows(geometry, sum->rows.size());
+  held_bytes_ -= memory_of_rows(geometry, left.rows.size() + right.rows.size());
   return {sum->rows, sum->value.raw(), sum, sum};
 }
 
@@ -209,7 +209,7 @@ void RowInbox::sum(uint32_t index, fluid::SelectedRows& out) {
   Slice& slice = slices_[index];
   const Part sum = slice.sums->finish(
       [&](const Part& left, const Part& right, bool) { return join(slice.geometry, left, right); });
-  held_bytes_ -= bytes_of_rows(slice.geometry, sum.rows.size());
+  held_bytes_ -= memory_of_rows(slice.geometry, sum.rows.size());
   fluid::Shape shape = out.value.shape();
   shape.set(0, static_cast<int64_t>(sum.rows.size()));
   if (sum.made != nullptr) {

@@ -128,7 +128,8 @@ class SyncServer {
  private:
   static constexpr uint32_t kNothing = 0xffffffff;
   static constexpr uint64_t kTrains = ~uint64_t{0};
-  // Gets that one connection may have waiting; a worker has one a lane.
+  // Gets that one connection may have waiting; a worker has the step's, and those that it asks
+  // ahead, one for each lookup op.
   static constexpr size_t kMaxWaiting = 64;
 
   struct Slice {

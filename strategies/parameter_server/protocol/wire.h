@@ -63,7 +63,7 @@ constexpr uint32_t kNoVariables = 0xfffffffd;  // a barrier that wants no values
 constexpr uint32_t kFlagRows = transport::kFlagUser0;
 constexpr uint32_t kFlagPart = transport::kFlagUser0;
 
-// Rows that one get asks for at most.
+// Rows of growing tables that one get asks for at most.
 constexpr uint64_t kMostRowsOfGet = uint64_t{1} << 24;
 
 // What a get of a growing table's rows does there.

@@ -235,6 +235,7 @@ Result<std::vector<RowsOfGet>> ServerLanes::read_wanted_rows(const FrameHeader& 
   if (!wanted.ok()) return wanted;
   const auto& entries = model_.parameter_index.entries;
   uint64_t rows = 0;
+  uint64_t growing = 0;  // of them
   uint64_t least = 0;
   for (const RowsOfGet& each : wanted.value()) {
     if (each.variable < least || each.variable >= entries.size() ||
@@ -245,19 +246,18 @@ Result<std::vector<RowsOfGet>> ServerLanes::read_wanted_rows(const FrameHeader& 
     }
     least = uint64_t{each.variable} + 1;
     const ParameterEntry& entry = entries[each.variable];
-    const uint64_t most = entry.growing
-                              ? kMostRowsOfGet
-                              : std::min(kMostRowsOfGet, static_cast<uint64_t>(entry.height()));
+    const uint64_t most =
+        entry.growing ? kMostRowsOfGet - growing : static_cast<uint64_t>(entry.height());
     if (each.rows > most) {
       return bad_frame("a get names more rows than it may", str_cat(most, " at most"),
                        str_cat(each.rows, " of variable ", each.variable));
     }
     rows += each.rows;
+    growing += entry.growing ? each.rows : 0;
   }
-  if (rows > kMostRowsOfGet || rows * sizeof(int64_t) != header.payload_bytes) {
+  if (rows * sizeof(int64_t) != header.payload_bytes) {
     return bad_frame("the numbers of a get's rows have the wrong size",
-                     str_cat(std::min(rows, kMostRowsOfGet), " rows of 8 bytes"),
-                     str_cat(header.payload_bytes, " bytes for ", rows, " rows"));
+                     str_cat(rows, " rows of 8 bytes"), str_cat(header.payload_bytes, " bytes"));
   }
   return wanted;
 }

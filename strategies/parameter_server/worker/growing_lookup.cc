@@ -89,6 +89,21 @@ GrowingLookup::GrowingLookup(const RemoteGrowingTables& tables,
     divide(wanted_[t], static_cast<size_t>(tables_.tables[t].width),
            hot_.empty() ? nullptr : hot_[t].get());
   }
+  for (size_t server = 0; server < tables_.servers.size(); ++server) check_count(server);
+}
+
+// Of one server; before anything is asked.
+void GrowingLookup::check_count(size_t server) const {
+  uint64_t rows = 0;
+  for (const Wanted& wanted : wanted_) rows += wanted.parts[server].ids.size();
+  if (rows <= kMostRowsOfGet) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "a lookup asks a server for too many rows at once",
+               .where = str_cat("growing tables ", join(tables_.names, ", "), " on server ",
+                                tables_.servers[server]),
+               .expected = str_cat(kMostRowsOfGet, " different ids at most"),
+               .got = str_cat(rows),
+               .fix = "use smaller batches, or more servers"});
 }
 
 // Servers have what is asked of them ascending.

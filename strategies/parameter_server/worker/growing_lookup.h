@@ -38,7 +38,8 @@ RemoteGrowingTables growing_tables_of(const fluid::Operator& op, const ServerCli
 // values that come stay with this object, which must live until they have.
 class GrowingLookup {
  public:
-  // One tensor of ids for each output of the op. `hot`: by table, rows that may be used at `step`;
+  // One tensor of ids for each output of the op. Throws UsageError for ids of another shape, or too
+  // many of them. `hot`: by table, rows that may be used at `step`;
   // or empty.
   GrowingLookup(const RemoteGrowingTables& tables, std::vector<const fluid::Tensor*> ids,
                 std::vector<std::shared_ptr<HotRows>> hot = {}, uint64_t step = 0);
@@ -70,6 +71,7 @@ class GrowingLookup {
     std::vector<float> values;
   };
   void divide(Wanted& wanted, size_t width, const HotRows* hot) const;
+  void check_count(size_t server) const;
 
   const RemoteGrowingTables& tables_;
   std::vector<const fluid::Tensor*> ids_;

@@ -135,7 +135,7 @@ void WorkerRuntime::look_up_growing(const fluid::CommCall& call, const BoundOp& 
     making_.push_back(std::move(ahead));
     return;
   }
-  GrowingLookup lookup(bound.growing, ids, hot_rows(bound.growing), exchange_->steps());
+  GrowingLookup lookup(bound.growing, ids, hot_rows(bound.growing), runs_);
   const GrowingGet what = lookup.is_test() ? GrowingGet::kReads : GrowingGet::kMakesRows;
   exchange_->request(Phase::kReceiving, call.op.type,
                      [&](ServerClient& client, transport::DoneHandler done) {
@@ -188,7 +188,12 @@ void WorkerRuntime::ask_ahead(const fluid::CommCall& call) {
     for (const fluid::Tensor& each : ahead->ids) ids.push_back(&each);
     const BoundOp* bound = bound_op(key);
     if (bound == nullptr || bound->growing.attrs.is_test) continue;
-    ahead->lookup = std::make_unique<GrowingLookup>(bound->growing, std::move(ids));
+    try {
+      ahead->lookup = std::make_unique<GrowingLookup>(bound->growing, std::move(ids));
+    } catch (const Error&) {
+      continue;  // the next step says it
+    }
+    ahead->step = exchange_->steps() + 1;
     if (next.asked != nullptr) finish(*next.asked);
     next.asked = std::move(ahead);
     next.asked->request = exchange_->begin_request(
@@ -215,11 +220,13 @@ std::unique_ptr<WorkerRuntime::AheadLookup> WorkerRuntime::take_asked(
   if (found == next_.end() || found->second.asked == nullptr) return nullptr;
   auto ahead = std::move(found->second.asked);
   finish(*ahead);
-  return ahead->lookup->is_of(ids) ? std::move(ahead) : nullptr;
+  const bool current = ahead->step == exchange_->steps();
+  return current && ahead->lookup->is_of(ids) ? std::move(ahead) : nullptr;
 }
 
 // Gradients come behind lookups, on every lane.
 void WorkerRuntime::finish_making() {
+  if (making_.empty()) return;  // as always where several threads train
   for (const auto& lookup : std::exchange(making_, {})) finish(*lookup);
 }
 

@@ -2,6 +2,7 @@
 // moves whole variables for checkpoints; gradients and values are its exchange's.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -89,7 +90,10 @@ class WorkerRuntime final : public StrategyRuntime {
   fluid::StepShards shards() const override { return exchange_->shards(); }
   void will_feed(const fluid::Program& program, NextFeed feed) override;
   void begin_step(const fluid::Program&, uint64_t) override { exchange_->begin_step(); }
-  void end_step(const fluid::Program&, uint64_t) override { exchange_->end_step(); }
+  void end_step(const fluid::Program&, uint64_t) override {
+    exchange_->end_step();
+    runs_.fetch_add(1, std::memory_order_relaxed);
+  }
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;
   const fluid::Program* checkpoint_program() const override { return &origin_; }
   bool gather_persistables(fluid::Scope& scope) override;
@@ -117,6 +121,7 @@ class WorkerRuntime final : public StrategyRuntime {
   struct AheadLookup {
     std::vector<fluid::Tensor> ids;
     std::unique_ptr<GrowingLookup> lookup;
+    uint64_t step = 0;  // whose values its rows are
     Exchange::Request request;
   };
   struct NextLookup {
@@ -129,7 +134,7 @@ class WorkerRuntime final : public StrategyRuntime {
   const BoundOp& bind(const fluid::CommCall& call);
   void look_up(const fluid::CommCall& call, const BoundOp& bound);
   void look_up_growing(const fluid::CommCall& call, const BoundOp& bound);
-  // What was asked ahead, when it is of these ids.
+  // What was asked ahead, when it is of these ids and no other step came in between.
   std::unique_ptr<AheadLookup> take_asked(const fluid::CommCall& call,
                                           std::span<const fluid::Tensor* const> ids);
   // By table of the op, rows that were looked up before; empty where none are used again.
@@ -149,6 +154,7 @@ class WorkerRuntime final : public StrategyRuntime {
   std::map<LookupOp, NextLookup> next_;
   std::vector<std::unique_ptr<AheadLookup>> making_;  // rows that were read ahead
   uint64_t lookups_ahead_ = 0;
+  std::atomic<uint64_t> runs_{0};  // of programs, by all threads: the age of hot rows
   const std::unique_ptr<Exchange> exchange_;
   std::mutex mutex_;                                     // guards bound_ and hot_
   std::map<uint64_t, BoundBlock> bound_;                 // by program id

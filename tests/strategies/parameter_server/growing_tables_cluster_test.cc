@@ -246,6 +246,22 @@ TEST(GrowingTablesCluster, LooksUpWhileGradientsWaitForRoom) {
   }
 }
 
+// What rows start from, by the keys of `like`.
+Rows initial_rows(const GrowingNet& net, const Rows& like) {
+  Rows initial;
+  fluid::Executor executor;
+  executor.run(net.startup());
+  for (const auto& [key, floats] : like) {
+    const auto& [name, id] = key;
+    auto& values = initial[key];
+    fluid::growing_table(executor.scope(), name)->reading([&, id = id](const GrowingTable& table) {
+      values.resize(table.options().width);
+      table.find(std::vector{id}, values.data(), GrowingTable::Missing::kInitial);
+    });
+  }
+  return initial;
+}
+
 // Ids are sent one step ahead.
 struct Ahead {
   uint64_t lookups = 0;  // whose rows were there
@@ -292,6 +308,19 @@ TEST(GrowingTablesCluster, SendsTheIdsOfTheNextStepAhead) {
       EXPECT_EQ(ahead.misses, plain.misses);
     }
   }
+}
+
+// Another program trains the same rows between two steps: what was asked ahead is too old.
+TEST(GrowingTablesCluster, AsksAgainWhereAnotherStepCameInBetween) {
+  ThreadJob job{.workers = 2, .servers = 2};
+  job.programs = [](const fluid::Program& trainer) {
+    return std::vector<fluid::Program>{trainer, trainer};
+  };
+  // What the same program is fed with two steps later.
+  job.next_feed = [](int step, int begin, int end, int parts) {
+    return GrowingNet::feed(step + 1, begin, end, parts);
+  };
+  EXPECT_EQ(train_ahead({}, job).lookups, 0U);
 }
 
 // Somebody fed something else than what was told.
@@ -403,7 +432,11 @@ TEST(GrowingTablesCluster, ManyWorkersLearnWithRowsThatTheyUseAgain) {
   };
   const AsyncThreadOutcome outcome = train_async_in_threads(net.task(10), job);
   for (const auto& error : outcome.errors) ADD_FAILURE() << error;
-  EXPECT_EQ(tables.rows().size(), local.rows.size());
+  const Rows rows = tables.rows();
+  ASSERT_EQ(rows.size(), local.rows.size());
+  for (const auto& [key, initial] : initial_rows(net, rows)) {
+    EXPECT_NE(rows.at(key), initial) << key.first << " " << key.second;
+  }
 }
 
 TEST(GrowingTablesCluster, RowsAreNotUsedAgainWhereStalenessHasABound) {
@@ -447,22 +480,6 @@ TEST(GrowingTablesCluster, OneWorkerInTheBackgroundHasTheBitsOfOneMachine) {
     expect_growing_bits_in_background({}, mode);
     expect_growing_bits_in_background({.minimize = adam}, mode);
   }
-}
-
-// What rows start from, by the keys of `like`.
-Rows initial_rows(const GrowingNet& net, const Rows& like) {
-  Rows initial;
-  fluid::Executor executor;
-  executor.run(net.startup());
-  for (const auto& [key, floats] : like) {
-    const auto& [name, id] = key;
-    auto& values = initial[key];
-    fluid::growing_table(executor.scope(), name)->reading([&, id = id](const GrowingTable& table) {
-      values.resize(table.options().width);
-      table.find(std::vector{id}, values.data(), GrowingTable::Missing::kInitial);
-    });
-  }
-  return initial;
 }
 
 TEST(GrowingTablesCluster, ManyWorkersInTheBackgroundTrainTheRowsOfTheirIds) {

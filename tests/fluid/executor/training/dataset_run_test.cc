@@ -285,6 +285,17 @@ TEST_F(DatasetRuns, OfWorkersInStepFailWhereOneHasNothing) {
   exe.run(net_.startup);
   EXPECT_THAT(message_of([&] { exe.train_from_dataset(main, *dataset(), quiet()); }),
               HasSubstr("at least one batch for each worker"));
+  // Where a former run had got, another worker may have none left.
+  std::string position;
+  DatasetRun run = quiet();
+  run.position = &position;
+  exe.set_after_run(net_.main, [](Executor&, uint64_t steps) {
+    if (steps == 3) throw std::runtime_error("stop");
+  });
+  EXPECT_THROW(exe.train_from_dataset(net_.main, *dataset(), run), std::runtime_error);
+  exe.set_after_run(net_.main, nullptr);
+  ASSERT_NE(position, "");
+  EXPECT_EQ(exe.train_from_dataset(main, *dataset(), run).batches, 0U);
 }
 
 // What the step behind a batch is fed with, where it is sure to come.
