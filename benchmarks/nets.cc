@@ -63,21 +63,21 @@ Variable ctr_dnn_growing(const Variable& dense, int64_t classes) {
                     [](const Variable& ids) { return layers::sparse_embedding(ids, kCtrWidth); });
 }
 
-constexpr const char* kGrowingIds = "growing_ids";
+// How many ids, by the net's name.
+const std::map<std::string, int64_t, std::less<>> kIdNets = {{"ids_1e7", 10'000'000},
+                                                             {"ids_1e8", 100'000'000}};
 
 Variable growing_ids() {
   const auto ids = layers::data("ids", {1}, fluid::DType::kInt64);
   return layers::mean(layers::sparse_embedding(ids, 8));
 }
 
-std::vector<fluid::Feed> growing_batches(int64_t rows) {
-  constexpr uint64_t kIdBatches = 100;
+std::vector<fluid::Feed> growing_batches(int64_t count, int64_t rows) {
   std::vector<fluid::Feed> feeds;
-  for (uint64_t batch = 0; batch < kIdBatches; ++batch) {
+  for (int64_t first = 0; first < count; first += rows) {
     fluid::Tensor ids(fluid::DType::kInt64, {rows, 1});
     for (int64_t i = 0; i < rows; ++i) {
-      const uint64_t rank = batch * static_cast<uint64_t>(rows) + static_cast<uint64_t>(i);
-      ids.data<int64_t>()[i] = static_cast<int64_t>(mix64(rank));
+      ids.data<int64_t>()[i] = static_cast<int64_t>(mix64(static_cast<uint64_t>(first + i)));
     }
     feeds.push_back({{"ids", std::move(ids)}});
   }
@@ -281,7 +281,7 @@ fluid::Feed batch_of(const Model& model, int64_t batch, int64_t rows) {
 }  // namespace
 
 fluid::Variable append_net(const std::string& name) {
-  if (name == kGrowingIds) return growing_ids();
+  if (kIdNets.contains(name)) return growing_ids();
   const Model& model = model_of(name);
   const auto x =
       layers::data("x", model.input, model.words ? fluid::DType::kInt64 : fluid::DType::kFloat32,
@@ -293,7 +293,8 @@ fluid::Variable append_net(const std::string& name) {
 }
 
 std::vector<fluid::Feed> make_batches(const std::string& name, int64_t rows) {
-  if (name == kGrowingIds) return growing_batches(rows);
+  const auto ids = kIdNets.find(name);
+  if (ids != kIdNets.end()) return growing_batches(ids->second, rows);
   const Model& model = model_of(name);
   std::vector<fluid::Feed> feeds;
   for (int64_t i = 0; i < model.batches; ++i) feeds.push_back(batch_of(model, i, rows));

@@ -35,14 +35,14 @@ struct Net {
 //                take turns
 //   ctr_dnn_26_tables  the same with a table for each slot
 //   ctr_dnn_growing    the same with one table that grows
-//   growing_ids  a row of 8 values of a table that grows for each id; the loss is their mean. 100
-//                batches take turns, and no two of their ids are equal
+//   ids_1e7, ids_1e8  a row of 8 values of a table that grows for each id; the loss is their mean.
+//                Batches with so many ids in all take turns, and no two ids are equal
 //   lstm         32 steps of 128 inputs and 128 units, the last state to 10 classes
 //   lstm_ragged  the same with sequences of 8 to 64 steps, in 16 batches that take turns
 //   lm_vocab30k  sentences of 20 of 30000 words: embedding (sparse gradient) and LSTM of 128, the
 //                next word at each
 //   transformer  2 encoder layers, 128 wide, 4 heads, inner 512, 64 positions, mean to 10 classes
-// Every one but growing_ids ends in softmax and cross entropy. Throws for another name.
+// Every one but ids_1e… ends in softmax and cross entropy. Throws for another name.
 //
 // Appends the net, up to its loss, to the calling thread's default programs.
 fluid::Variable append_net(const std::string& name);
