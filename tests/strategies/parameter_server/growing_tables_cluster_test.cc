@@ -140,7 +140,11 @@ Outcome train_alone(const GrowingNet& net, int shards, int steps) {
 // The tables of a job's servers, which live as long as this.
 class ServerTables {
  public:
-  // For ThreadJob::before_serving.
+  // Keeps those of the job, of either kind.
+  template <class Job>
+  void watch(Job& job) {
+    job.before_serving = [this](const fluid::Program&, fluid::Scope& scope) { keep(scope); };
+  }
   void keep(fluid::Scope& scope) {
     const std::lock_guard lock(mutex_);
     for (const std::string& name : kTables) {
@@ -170,9 +174,7 @@ void expect_growing_bits(const GrowingNetOptions& options, ThreadJob job, int st
   SCOPED_TRACE(str_cat(job.workers, " workers, ", job.servers, " servers, ", shards, " shards"));
   const Outcome local = train_alone(net, shards, steps);
   ServerTables tables;
-  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
-    tables.keep(scope);
-  };
+  tables.watch(job);
   const ThreadOutcome threads = train_in_threads(net.task(steps), job);
   for (const auto& error : threads.errors) ADD_FAILURE() << error;
   ASSERT_TRUE(threads.errors.empty());
@@ -274,9 +276,7 @@ Ahead train_ahead(const GrowingNetOptions& options, ThreadJob job) {
   Ahead ahead;
   std::mutex mutex;
   ServerTables tables;
-  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
-    tables.keep(scope);
-  };
+  tables.watch(job);
   job.after_steps = [&](int, strategies::WorkerRuntime& runtime, fluid::Executor&) {
     const std::lock_guard lock(mutex);
     ahead.lookups += runtime.lookups_ahead();
@@ -345,9 +345,7 @@ Narrow train_narrow(fluid::DType dtype, int servers, int workers = 2) {
   const GrowingNet net({});
   ServerTables tables;
   ThreadJob job{.workers = workers, .servers = servers, .narrow_rows = dtype};
-  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
-    tables.keep(scope);
-  };
+  tables.watch(job);
   const ThreadOutcome threads = train_in_threads(net.task(6), job);
   for (const auto& error : threads.errors) ADD_FAILURE() << error;
   Narrow outcome{.rows = tables.rows(), .losses = threads.losses.front()};
@@ -381,9 +379,7 @@ TEST(GrowingTablesCluster, RowsTravelAsNumbersOf16BitsInTheBackground) {
   job.workers = 1;
   job.narrow_rows = kDType;
   job.options.independent_recv = false;
-  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
-    tables.keep(scope);
-  };
+  tables.watch(job);
   const AsyncThreadOutcome outcome = train_async_in_threads(net.task(6), job);
   for (const auto& error : outcome.errors) ADD_FAILURE() << error;
   const Narrow in_step = train_narrow(kDType, 2, 1);
@@ -405,9 +401,7 @@ TEST(GrowingTablesCluster, UsesRowsAgainInTheBackground) {
     job.workers = 1;
     job.hot_row_steps = steps;
     job.options.independent_recv = false;
-    job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
-      tables.keep(scope);
-    };
+    tables.watch(job);
     const AsyncThreadOutcome outcome = train_async_in_threads(net.task(6), job);
     for (const auto& error : outcome.errors) ADD_FAILURE() << error;
     losses.push_back(outcome.losses[0]);
@@ -427,9 +421,7 @@ TEST(GrowingTablesCluster, ManyWorkersLearnWithRowsThatTheyUseAgain) {
   job.hot_row_steps = 2;
   job.options.mode = fluid::ServerMode::kHalfAsync;
   job.options.trainer_threads = 2;
-  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
-    tables.keep(scope);
-  };
+  tables.watch(job);
   const AsyncThreadOutcome outcome = train_async_in_threads(net.task(10), job);
   for (const auto& error : outcome.errors) ADD_FAILURE() << error;
   const Rows rows = tables.rows();
@@ -463,9 +455,7 @@ void expect_growing_bits_in_background(const GrowingNetOptions& options, fluid::
   job.workers = 1;
   job.options.mode = mode;
   job.options.independent_recv = false;
-  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
-    tables.keep(scope);
-  };
+  tables.watch(job);
   const AsyncThreadOutcome outcome = train_async_in_threads(net.task(6), job);
   for (const auto& error : outcome.errors) ADD_FAILURE() << error;
   EXPECT_EQ(outcome.losses[0], local.losses);
@@ -490,9 +480,7 @@ TEST(GrowingTablesCluster, ManyWorkersInTheBackgroundTrainTheRowsOfTheirIds) {
     ServerTables tables;
     AsyncThreadJob job;
     job.options.mode = mode;
-    job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
-      tables.keep(scope);
-    };
+    tables.watch(job);
     const AsyncThreadOutcome outcome = train_async_in_threads(net.task(10), job);
     for (const auto& error : outcome.errors) ADD_FAILURE() << error;
     const Rows rows = tables.rows();
@@ -513,9 +501,7 @@ TEST(GrowingTablesCluster, TestProgramsMakeNoRows) {
   uint64_t before = 0;
   int tests = 0;
   ThreadJob job{.workers = 1, .servers = 2};
-  job.before_serving = [&tables](const fluid::Program&, fluid::Scope& scope) {
-    tables.keep(scope);
-  };
+  tables.watch(job);
   job.programs = [](const fluid::Program& trainer) {
     return std::vector<fluid::Program>{trainer, trainer.clone(true)};
   };
