@@ -237,10 +237,7 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
   if (config.print_log) {
     fresh->runner.observer = printing(options.logger, options.pass_observer);
   }
-  const bool by_differences =
-      config.mode == "pserver" && server_mode(config) == fluid::ServerMode::kGeo;
   if (config.mode != "pserver") refuse_growing_tables(fresh->main, "ranks");
-  if (by_differences) refuse_growing_tables(fresh->main, "trainers of their own (GEO)");
   if (config.mode == "pserver") {
     refuse_compressed_gradients(fresh->main, "parameter servers");
     const int shards = shard_count(options);
@@ -261,7 +258,11 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     if (!is_synchronous(mode) && !geo) keep_clips_on_trainer(fresh->main);
     fresh->ops = find_training_ops(fresh->main);
     if (!geo) check_post_update_ops(fresh->main, fresh->ops);
-    if (!geo) take_distributed_tables(fresh->main, fresh->ops, config);
+    if (geo) {
+      take_growing_tables(fresh->main, fresh->startup, fresh->ops);
+    } else {
+      take_distributed_tables(fresh->main, fresh->ops, config);
+    }
     if (config.enable_dc_asgd) {
       require_compensation(fresh->main, fresh->ops, dc_asgd_form(config));
     }

@@ -342,6 +342,17 @@ void GrowingTable::put(uint64_t key, std::span<const float> values_and_states) {
   if (made) settle(key);
 }
 
+void GrowingTable::set_values(std::span<const uint64_t> keys, const float* values) {
+  const size_t width = layout_.width();
+  rows_->visit(keys, layout_.bytes_to_values_end(),
+               [&](size_t i, std::byte* row, RowStore::Place place) {
+                 if (row == nullptr) return;
+                 rows_->change(place);
+                 rows_->mark_touched(place);
+                 copy_floats(values + i * width, layout_.values(row), width);
+               });
+}
+
 void GrowingTable::scan(uint32_t first, uint32_t end, const Visitor& visitor) const {
   for (uint32_t b = first; b < std::min(end, kBuckets); ++b) {
     rows_->for_each(b, [&](uint64_t key, const std::byte* row) {

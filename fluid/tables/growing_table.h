@@ -132,6 +132,10 @@ class GrowingTable {
   // them. Asks no admission.
   void put(uint64_t key, std::span<const float> values_and_states);
 
+  // Rows get other values and keep their states; ids without rows are left out. `values`:
+  // [keys, width].
+  void set_values(std::span<const uint64_t> keys, const float* values);
+
   bool is_being_saved() const { return rows_->has_snapshots(); }
   // Of the last delta that was written of this table, or read into it.
   uint64_t delta_number() const { return delta_number_; }

@@ -28,13 +28,23 @@ std::string form_of(size_t width, const std::vector<RowState>& states) {
   return text;
 }
 
-bool is_same_form(const TableFileInfo& info, const TableOptions& options) {
+// Without states on one side, those of the other stand apart: servers of workers that train alone
+// have none.
+bool fits(const TableFileInfo& info, const TableOptions& options) {
+  if (info.width != options.width) return false;
+  if (info.states.empty() || options.states.empty()) return true;
   const auto same = [](const RowState& a, const RowState& b) {
     return a.name == b.name && a.width == b.width;
   };
-  return info.width == options.width &&
-         std::equal(info.states.begin(), info.states.end(), options.states.begin(),
+  return std::equal(info.states.begin(), info.states.end(), options.states.begin(),
                     options.states.end(), same);
+}
+
+[[noreturn]] void fail_form(const TableFileReader& from, const TableOptions& options) {
+  fail_files("a file holds rows of another form than the table's",
+             str_cat("file ", from.path().string(), ", growing table '", options.name, "'"),
+             form_of(options.width, options.states),
+             form_of(from.info().width, from.info().states));
 }
 
 }  // namespace
@@ -43,19 +53,22 @@ RowConversion::RowConversion(const TableFileReader& from, const GrowingTable& to
     : from_(from.info().layout()), to_(to.layout()), clock_(from.info().clock) {
   const TableFileInfo& info = from.info();
   const TableOptions& options = to.options();
-  if (is_same_form(info, options)) return;
-  fail_files("a file holds rows of another form than the table's",
-             str_cat("file ", from.path().string(), ", growing table '", options.name, "'"),
-             form_of(options.width, options.states), form_of(info.width, info.states));
+  if (!fits(info, options)) fail_form(from, options);
+  if (!info.states.empty()) return;
+  for (const RowState& state : options.states) {
+    states_.insert(states_.end(), state.width, state.initial);
+  }
 }
 
 void RowConversion::convert(const std::byte* from, std::byte* to) const {
   from += sizeof(uint64_t);
-  if (from_.fields() == to_.fields()) {
+  if (from_.fields() == to_.fields() && from_.floats() == to_.floats()) {
     std::memcpy(to, from, to_.bytes());
     return;
   }
-  std::memcpy(to_.values(to), from_.values(from), to_.floats() * sizeof(float));
+  const size_t floats = std::min(from_.floats(), to_.floats());
+  std::memcpy(to_.values(to), from_.values(from), floats * sizeof(float));
+  std::copy(states_.begin(), states_.end(), to_.values(to) + floats);
   to_.set_seen(to, from_.fields().seen ? from_.seen(from) : clock_);
   to_.set_count(to, from_.count(from));
   to_.set_score(to, from_.show(from), from_.click(from));

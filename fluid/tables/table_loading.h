@@ -27,16 +27,17 @@ struct LoadedTable {
 // Empty filter: all buckets. A call of the table.
 //
 // Rows take the fields that the table has; those that files lack are 0, `seen` the clock of the
-// file. Widths and states must be the same. Throws ResourceError (kInput, kCorruptFile) that names
-// file and piece, or UsageError for files that do not belong together or to such a table; the table
-// is then as before. While it loads, memory has the old rows and the new.
+// file. Widths and states must be the same, but one side may have no states: rows then start with
+// new ones, or lose theirs. Throws ResourceError (kInput, kCorruptFile) that names file and piece,
+// or UsageError for files that do not belong together or to such a table; the table is then as
+// before. While it loads, memory has the old rows and the new.
 LoadedTable load_table(GrowingTable& table, std::span<const std::filesystem::path> files,
                        const BucketFilter& wanted = {}, FileSystem& disk = system_files());
 
 // Rows of a file as a table wants them.
 class RowConversion {
  public:
-  // Throws UsageError where widths or states differ.
+  // Throws UsageError where widths or states do not fit.
   RowConversion(const TableFileReader& from, const GrowingTable& to);
 
   // Of a row in the file, with its id.
@@ -48,6 +49,7 @@ class RowConversion {
   RowLayout from_;
   RowLayout to_;
   uint32_t clock_;
+  std::vector<float> states_;  // that rows start with which have none in the file
 };
 
 // Throws kCorruptFile unless each id lies in a bucket of the piece, and ids of `bytes` each ascend

@@ -7,7 +7,7 @@
 #include "base/strings.h"
 #include "tests/fleet/drawn_rules.h"
 #include "tests/fleet/random_program.h"
-#include "tests/testing/sparse_net.h"
+#include "tests/testing/nets/sparse_net.h"
 
 namespace fleet::testing {
 namespace {

@@ -9,7 +9,7 @@
 #include "tests/fleet/rank_threads.h"
 #include "tests/fleet/update_rules.h"
 #include "tests/testing/async_thread_cluster.h"
-#include "tests/testing/sparse_net.h"
+#include "tests/testing/nets/sparse_net.h"
 
 namespace fleet::testing {
 namespace {

@@ -136,6 +136,13 @@ bool is_growing_lookup(const Operator& op) {
                                          .fix = std::move(fix)});
 }
 
+void refuse_shows(const Block& block, const std::string& table, const char* fix) {
+  for (const auto& op : block.ops()) {
+    if (op->type != "add_growing_table_shows" || op->input("Table").front() != table) continue;
+    refuse_growing(table, "shows and clicks do not reach servers", "ShowClickEntry", fix);
+  }
+}
+
 // Servers have parts of a gradient.
 void check_growing(const Block& block, const UpdatedParam& table,
                    const DistributeTranspilerConfig& config) {
@@ -153,11 +160,30 @@ void check_growing(const Block& block, const UpdatedParam& table,
     refuse_growing(table.param, "delays of a growing table's gradients cannot be compensated",
                    "enable_dc_asgd", "leave it off");
   }
+  refuse_shows(block, table.param, "use CountFilterEntry or ProbabilityEntry");
+}
+
+// Trainers that train alone look rows up that servers hear of by their changes only.
+void check_admission(const Program& startup, const std::string& table) {
+  for (const auto& op : startup.global_block().ops()) {
+    if (op->type != "make_growing_table" || op->output("Out").front() != table) continue;
+    const auto attrs = fluid::parse_attributes<fluid::MakeGrowingTableAttrs>(op->type, op->attrs);
+    if (attrs.admission != "count" || attrs.admission_count <= 1) continue;
+    refuse_growing(table, "servers do not count the lookups of trainers that train alone (GEO)",
+                   "CountFilterEntry", "use ProbabilityEntry, or train in another mode");
+  }
+}
+
+// Tables that programs look up without training them.
+void refuse_untrained(const Block& block, const TrainingOps& ops) {
   for (const auto& op : block.ops()) {
-    if (op->type != "add_growing_table_shows" || op->input("Table").front() != table.param)
-      continue;
-    refuse_growing(table.param, "shows and clicks do not reach servers", "ShowClickEntry",
-                   "use CountFilterEntry or ProbabilityEntry");
+    if (!is_growing_lookup(*op)) continue;
+    const std::string& table = op->input("Table").front();
+    const bool trained = std::any_of(ops.tables.begin(), ops.tables.end(),
+                                     [&table](const auto& each) { return each.param == table; });
+    if (trained) continue;
+    refuse_growing(table, "servers have no growing table that nobody trains", "no update of it",
+                   "train it, or look it up in a program of one process");
   }
 }
 
@@ -269,15 +295,22 @@ void take_distributed_tables(Program& program, TrainingOps& ops,
     (whole ? others : ops.tables).push_back(std::move(param));
   }
   ops.params = std::move(others);
-  for (const auto& op : block.ops()) {
-    if (!is_growing_lookup(*op)) continue;
-    const std::string& table = op->input("Table").front();
-    const bool trained = std::any_of(ops.tables.begin(), ops.tables.end(),
-                                     [&table](const auto& each) { return each.param == table; });
-    if (trained) continue;
-    refuse_growing(table, "servers have no growing table that nobody trains", "no update of it",
-                   "train it, or look it up in a program of one process");
+  refuse_untrained(block, ops);
+}
+
+void take_growing_tables(const Program& program, const Program& startup, TrainingOps& ops) {
+  const Block& block = program.global_block();
+  const auto grows = [&block](const UpdatedParam& param) {
+    return block.var(param.param).kind == VarKind::kGrowingTable;
+  };
+  for (UpdatedParam& param : ops.params) {
+    if (!grows(param)) continue;
+    refuse_shows(block, param.param, "use ProbabilityEntry");
+    check_admission(startup, param.param);
+    ops.tables.push_back(param);
   }
+  std::erase_if(ops.params, grows);
+  refuse_untrained(block, ops);
 }
 
 void place_tables(const Program& program, const TrainingOps& ops, ServerPlan& plan) {

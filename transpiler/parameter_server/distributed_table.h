@@ -21,6 +21,11 @@ namespace fleet::transpiler {
 void take_distributed_tables(fluid::Program& program, TrainingOps& ops,
                              const DistributeTranspilerConfig& config);
 
+// The same of growing tables under GEO, whose trainers update rows themselves. Throws ProgramError
+// (kNotSupported) for a table whose ids are admitted by counts or shows.
+void take_growing_tables(const fluid::Program& program, const fluid::Program& startup,
+                         TrainingOps& ops);
+
 // The tables of a plan that has its servers and its form.
 void place_tables(const fluid::Program& program, const TrainingOps& ops, ServerPlan& plan);
 

@@ -5,6 +5,7 @@
 #include "fluid/ops/distributed/names.h"
 #include "fluid/ops/distributed/server_program.h"
 #include "fluid/ops/distributed/trainer_program.h"
+#include "transpiler/parameter_server/distributed_table.h"
 #include "transpiler/parameter_server/tables.h"
 #include "transpiler/parameter_server/trainer_ops.h"
 
@@ -99,6 +100,29 @@ void add_sum_blocks(Program& program, const ServerPlan& plan, int server,
   }
 }
 
+// Rows of growing tables are added alike: a row that is not there yet starts from its first value.
+void add_table_sum_blocks(Program& program, const Block& origin, const ServerPlan& plan,
+                          fluid::ListenAndServAttrs& listen) {
+  Block& global = program.global_block();
+  for (const PlacedParam& table : plan.tables) {
+    VarDesc value;
+    value.name = table.param;
+    value.kind = origin.var(table.param).kind;
+    value.dtype = table.dtype;
+    value.shape = table.shape;
+    value.persistable = true;
+    VarDesc delta = value;
+    delta.name = delta_of(table.param);
+    delta.kind = fluid::VarKind::kSelectedRows;
+    delta.persistable = false;
+    global.add_var(std::move(value));
+    global.add_var(std::move(delta));
+    Block& block = program.add_block(0);
+    fluid::append_row_addition(block, table.param, delta_of(table.param));
+    bind_update(listen, delta_of(table.param), block.index());
+  }
+}
+
 void append_geo_listen(Program& program, const ServerPlan& plan, int server,
                        fluid::ListenAndServAttrs listen) {
   listen.endpoint = plan.endpoints[static_cast<size_t>(server)];
@@ -116,6 +140,8 @@ ProgramPair make_geo_trainer_programs(const Program& main, const Program& startu
   const std::array main_passes = {
       Pass{"declare_deltas", "What parameters change by, and their slices.",
            [&](Program& program) { declare_deltas(program, plan); }},
+      Pass{"place_remote_lookups", "Rows that are new here come from the servers.",
+           [&](Program& program) { place_growing_lookups(program, plan); }, !plan.tables.empty()},
       Pass{"append_step_notice", "The runtime hears of each step.",
            [&](Program& program) { append_step_notice(program, plan); }},
   };
@@ -143,7 +169,10 @@ Program make_geo_server_program(const Program& main, const ServerPlan& plan, int
   fluid::ListenAndServAttrs listen;
   const std::array passes = {
       Pass{"add_sum_blocks", "Each slice adds the deltas that arrive.",
-           [&](Program& program) { add_sum_blocks(program, plan, server, listen); }},
+           [&](Program& program) {
+             add_sum_blocks(program, plan, server, listen);
+             add_table_sum_blocks(program, main.global_block(), plan, listen);
+           }},
       Pass{"append_listen", "Block 0 serves.",
            [&](Program& program) { append_geo_listen(program, plan, server, listen); }},
   };

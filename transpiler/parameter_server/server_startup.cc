@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "fluid/ops/distributed/server_program.h"
+#include "fluid/ops/nn/growing_table.h"
 #include "fluid/ops/shape/index_ops.h"
 #include "fluid/program/interleaved.h"
 #include "transpiler/parameter_server/dc_asgd.h"
@@ -212,6 +213,20 @@ void append_initialisers(Program& program, const Program& startup, const Program
                                    mode, job.trainers));
 }
 
+// Trainers have the states of their rows.
+void leave_row_states_out(Program& program) {
+  Block& block = program.global_block();
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    const Operator& op = *block.ops()[i];
+    if (op.type != "make_growing_table") continue;
+    auto attrs = fluid::parse_attributes<fluid::MakeGrowingTableAttrs>(op.type, op.attrs);
+    attrs.state_names.clear();
+    attrs.state_widths.clear();
+    attrs.state_values.clear();
+    block.edit_op(i).attrs = fluid::to_attributes(attrs);
+  }
+}
+
 }  // namespace
 
 Program make_server_startup(const Program& startup, const Program& server_program,
@@ -222,6 +237,9 @@ Program make_server_startup(const Program& startup, const Program& server_progra
   const std::array passes = {
       Pass{"append_initialisers", "Initialises what the server holds.",
            [&](Program& target) { append_initialisers(target, startup, server_program); }},
+      Pass{"leave_row_states_out", "GEO's servers add rows up, whose states trainers have.",
+           leave_row_states_out,
+           server_program.distribution().server_mode == fluid::ServerMode::kGeo},
   };
   runner.run(program, passes);
   program.distribution() = server_program.distribution();

@@ -10,7 +10,9 @@
 #include "fluid/ops/distributed/names.h"
 #include "fluid/ops/distributed/table_ops.h"
 #include "fluid/ops/math/scale.h"
+#include "fluid/ops/nn/growing_table.h"
 #include "fluid/ops/no_attrs.h"
+#include "fluid/ops/shape/fill.h"
 
 namespace fleet::fluid {
 namespace {
@@ -323,6 +325,23 @@ void append_average(Block& block, Names contributions, const std::string& gradie
 void append_addition(Block& block, const std::string& value, const std::string& difference) {
   block.append_op(
       make_op("sum", {{"X", {value, difference}}}, {{"Out", {value}}}, to_attributes(NoAttrs{})));
+}
+
+// Gradient descent with a rate of -1.
+void append_row_addition(Block& block, const std::string& table, const std::string& difference) {
+  const std::string rate = difference + "@RATE";
+  VarDesc var;
+  var.name = rate;
+  var.shape = Shape{1};
+  block.add_var(std::move(var));
+  FillConstantAttrs minus_one;
+  minus_one.shape = {1};
+  minus_one.value = -1;
+  block.append_op(make_op("fill_constant", {}, {{"Out", {rate}}}, to_attributes(minus_one)));
+  block.append_op(make_op("update_growing_table",
+                          {{"Param", {table}}, {"Grad", {difference}}, {"LearningRate", {rate}}},
+                          {{"ParamOut", {table}}},
+                          to_attributes(UpdateGrowingTableAttrs{.update = "sgd"})));
 }
 
 void append_replacement(Block& block, const std::string& value, const std::string& gradient) {

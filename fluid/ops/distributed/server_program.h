@@ -95,6 +95,8 @@ void append_average(Block& block, std::vector<std::string> contributions,
                     const std::string& gradient);
 // value = value + difference.
 void append_addition(Block& block, const std::string& value, const std::string& difference);
+// The same of the rows of a growing table: difference has some of them.
+void append_row_addition(Block& block, const std::string& table, const std::string& difference);
 // value = what came.
 void append_replacement(Block& block, const std::string& value, const std::string& gradient);
 // backup = the one of the trainer whose gradient is applied (kTrainerId).

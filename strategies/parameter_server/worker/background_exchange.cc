@@ -71,6 +71,26 @@ BackgroundExchange::BackgroundExchange(const ParameterServerConfig& config,
   });
 }
 
+std::vector<std::shared_ptr<KeptRows>> BackgroundExchange::kept_rows(
+    fluid::Scope&, const RemoteGrowingTables& tables) {
+  std::vector<std::shared_ptr<KeptRows>> rows;
+  if (hot_row_steps_ == 0 || tables.attrs.is_test) return rows;
+  const std::lock_guard lock(hot_mutex_);
+  for (size_t t = 0; t < tables.tables.size(); ++t) {
+    auto& own = hot_[tables.names[t]];
+    if (own == nullptr) {
+      own = std::make_shared<HotRows>(static_cast<size_t>(tables.tables[t].width), hot_row_steps_);
+    }
+    rows.push_back(own);
+  }
+  return rows;
+}
+
+void BackgroundExchange::restarted(fluid::Scope&) {
+  const std::lock_guard lock(hot_mutex_);
+  hot_.clear();
+}
+
 // ---- threads
 
 void BackgroundExchange::enter_thread(uint32_t thread, fluid::Scope& scope,

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "strategies/parameter_server/worker/background_client.h"
+#include "strategies/parameter_server/worker/rows/hot_rows.h"
 
 namespace fleet::strategies {
 
@@ -22,7 +23,10 @@ class BackgroundExchange final : public BackgroundClient {
   void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
   void leave_thread(fluid::Scope& scope, fluid::Scope& parent) override;
 
-  uint32_t hot_row_steps() const override { return hot_row_steps_; }
+  // Rows that were looked up not long ago (hot_rows.h); not for tests.
+  std::vector<std::shared_ptr<KeptRows>> kept_rows(fluid::Scope& scope,
+                                                   const RemoteGrowingTables& tables) override;
+  void restarted(fluid::Scope& scope) override;
   void prepare(const fluid::Block& block, BoundBlock& bound) override;
   void end_step() override;
   Token send(const fluid::CommCall& call, const BoundOp& bound) override;
@@ -43,7 +47,10 @@ class BackgroundExchange final : public BackgroundClient {
   void exchange_of_all(std::unique_lock<std::mutex>& lock);
   SharedValues values_of_step();
 
-  const uint32_t hot_row_steps_;
+  const uint32_t hot_row_steps_;  // 0: none are kept
+
+  std::mutex hot_mutex_;                                 // guards what follows
+  std::map<std::string, std::shared_ptr<HotRows>> hot_;  // by growing table
 
   std::mutex threads_mutex_;  // guards what follows; a Thread belongs to its thread
   std::map<const fluid::Scope*, Thread> threads_;

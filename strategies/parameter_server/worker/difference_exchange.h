@@ -23,6 +23,10 @@ class DifferenceExchange final : public BackgroundClient {
   }
 
   bool sends_gradients() const override { return false; }
+  std::vector<std::shared_ptr<KeptRows>> kept_rows(fluid::Scope& scope,
+                                                   const RemoteGrowingTables& tables) override {
+    return local_.kept_rows(scope, tables);
+  }
   void prepare(const fluid::Block& block, BoundBlock& bound) override;
   Token send(const fluid::CommCall& call, const BoundOp& bound) override;
   Token receive(const fluid::CommCall& call, const BoundOp& bound) override;

@@ -73,8 +73,11 @@ class Exchange {
   // Sends requests and waits for their answers; `ask` hands the handler on.
   using Ask = std::function<void(ServerClient&, transport::DoneHandler)>;
   virtual void request(transport::Phase phase, std::string_view what, const Ask& ask) = 0;
-  // Steps for which rows of growing tables that were looked up are used again; 0: none.
-  virtual uint32_t hot_row_steps() const { return 0; }
+  // By table of a lookup, rows of growing tables that are here; empty where none are.
+  virtual std::vector<std::shared_ptr<KeptRows>> kept_rows(fluid::Scope& /*scope*/,
+                                                           const RemoteGrowingTables& /*tables*/) {
+    return {};
+  }
   // Whether a step can ask for what holds after it: begin_request() sends, and finish_request()
   // waits for the answers.
   virtual bool asks_ahead() const { return false; }

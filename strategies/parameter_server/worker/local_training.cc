@@ -62,6 +62,12 @@ fluid::SelectedRows changed_rows(const RemoteTensor& parameter,
   return rows;
 }
 
+std::vector<std::vector<uint64_t>> ids_by_server(const std::vector<uint64_t>& ids, size_t servers) {
+  std::vector<std::vector<uint64_t>> parts(servers);
+  for (const uint64_t id : ids) parts[fluid::server_of_id(id, servers)].push_back(id);
+  return parts;
+}
+
 }  // namespace
 
 LocalTraining::LocalTraining(BackgroundClient& client, const AsyncOptions& options,
@@ -74,6 +80,19 @@ void LocalTraining::define() {
   parameters_ = trained_variables(client_.ready());
   gradients_ = client_.add_gradients(parameters_);
   values_ = client_.add_values(parameters_);
+  define_tables(client_.ready());
+}
+
+void LocalTraining::define_tables(const ServerClient& client) {
+  for (const std::string& name : growing_tables(client)) {
+    Table& table = tables_.emplace_back();
+    table.place = one_growing_table(name, client);
+    std::vector<RemoteTensor> parts;
+    for (const RemoteVariable& part : table.place.tables.front().parts) {
+      parts.push_back(rows_at(name, part, client));
+    }
+    table.gradients = client_.add_gradients(parts);
+  }
 }
 
 fluid::Tensor& LocalTraining::parameter(fluid::Scope& scope, size_t index) const {
@@ -99,6 +118,24 @@ void LocalTraining::begin(fluid::Scope& scope) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     trainer.old.push_back(bytes_of(parameter(scope, i)));
   }
+  begin_rows(scope, scope, trainer);
+}
+
+// The scope gets tables without rows, as those of `like` were at first.
+void LocalTraining::begin_rows(fluid::Scope& scope, const fluid::Scope& like,
+                               Trainer& trainer) const {
+  const bool geo = options_.mode == ServerMode::kGeo;
+  for (const Table& table : tables_) {
+    const std::string& name = table.place.names.front();
+    const fluid::Value* value = like.find(name);
+    const auto there = value == nullptr ? nullptr : fluid::tables::table_of(*value);
+    if (there == nullptr) continue;  // no program here has it
+    const auto rows =
+        std::make_shared<LocalRows>(std::make_shared<fluid::tables::SharedTable>(there->options()),
+                                    geo ? LocalRows::Asks::kEachRound : LocalRows::Asks::kOnce);
+    scope.var(name) = fluid::tables::table_value(rows->table());
+    trainer.rows[name] = rows;
+  }
 }
 
 void LocalTraining::begin_from(fluid::Scope& scope, const fluid::Scope& other) {
@@ -107,7 +144,9 @@ void LocalTraining::begin_from(fluid::Scope& scope, const fluid::Scope& other) {
   const auto found = std::find_if(scopes_.begin(), scopes_.end(),
                                   [&other](const auto& entry) { return entry.first == &other; });
   if (found == scopes_.end()) return;
-  scopes_[&scope] = {.life = scope.life(), .old = found->second.old};
+  Trainer& trainer = scopes_[&scope];
+  trainer = {.life = scope.life(), .old = found->second.old};
+  begin_rows(scope, other, trainer);
 }
 
 LocalTraining::Trainer& LocalTraining::trainer_of(fluid::Scope& scope) {
@@ -120,6 +159,24 @@ LocalTraining::Trainer& LocalTraining::trainer_of(fluid::Scope& scope) {
                .expected = "the trainer's startup program was run on the executor that trains",
                .got = "a step in another scope",
                .fix = "run the startup program first; use run_trainer_threads for threads"});
+}
+
+std::vector<std::shared_ptr<KeptRows>> LocalTraining::kept_rows(fluid::Scope& scope,
+                                                                const RemoteGrowingTables& tables) {
+  std::vector<std::shared_ptr<KeptRows>> kept;
+  const std::lock_guard lock(mutex_);
+  const auto trainer = scopes_.find(&scope);
+  if (trainer == scopes_.end() || trainer->second.life.expired()) return kept;
+  for (const std::string& name : tables.names) {
+    const auto rows = trainer->second.rows.find(name);
+    if (rows == trainer->second.rows.end()) return {};
+    if (tables.attrs.is_test) {
+      kept.push_back(std::make_shared<RowsOfTable>(rows->second->table()));
+    } else {
+      kept.push_back(rows->second);
+    }
+  }
+  return kept;
 }
 
 void LocalTraining::step(fluid::Scope& scope) {
@@ -135,7 +192,7 @@ void LocalTraining::step(fluid::Scope& scope) {
 void LocalTraining::exchange(fluid::Scope& scope, Trainer& trainer) {
   if (trainer.exchanged == trainer.steps) return;
   trainer.exchanged = trainer.steps;
-  if (options_.mode == ServerMode::kEasgd) return exchange_easgd(scope);
+  if (options_.mode == ServerMode::kEasgd) return exchange_easgd(scope, trainer);
   receive_geo(scope, trainer);
   send_geo(scope, trainer);
   if (!options_.independent_recv) receive_geo(scope, trainer);
@@ -157,6 +214,16 @@ void LocalTraining::send(size_t index, const Fill& fill) {
   client_.queue(gradient, std::move(memory));
 }
 
+// What each server's rows changed by, which differences(server, ids) tells.
+template <class Differences>
+void LocalTraining::send_rows(const Table& table, const std::vector<Ids>& ids,
+                              const Differences& differences) {
+  for (size_t server = 0; server < ids.size(); ++server) {
+    const fluid::SelectedRows rows = differences(server, ids[server]);
+    if (!rows.rows.empty()) client_.queue_rows(table.gradients[server], rows);
+  }
+}
+
 void LocalTraining::send_geo(fluid::Scope& scope, Trainer& trainer) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     fluid::Tensor now = parameter(scope, i).on_host();
@@ -165,6 +232,13 @@ void LocalTraining::send_geo(fluid::Scope& scope, Trainer& trainer) {
         geo_difference<T>(elements<T>(now), elements<T>(trainer.old[i]), trainers_, difference);
       });
     });
+  }
+  for (const Table& table : tables_) {
+    const auto rows = trainer.rows.find(table.place.names.front());
+    if (rows == trainer.rows.end()) continue;
+    LocalRows& own = *rows->second;
+    send_rows(table, ids_by_server(own.take_touched(), table.gradients.size()),
+              [&](size_t, const Ids& ids) { return own.geo_differences(ids, trainers_); });
   }
   trainer.under_way = client_.begin_synchronize();
 }
@@ -182,7 +256,31 @@ void LocalTraining::receive_geo(fluid::Scope& scope, Trainer& trainer) {
   }
 }
 
-void LocalTraining::exchange_easgd(fluid::Scope& scope) {
+// By server, the values that it has now.
+std::vector<std::vector<float>> LocalTraining::rows_on_servers(const Table& table,
+                                                               const std::vector<Ids>& ids) {
+  std::vector<int64_t> all;
+  for (const Ids& of_server : ids) all.insert(all.end(), of_server.begin(), of_server.end());
+  const fluid::Tensor wanted = fluid::Tensor::from(all, {static_cast<int64_t>(all.size())});
+  GrowingLookup lookup(table.place, {&wanted});
+  client_.request(transport::Phase::kReceiving, "EASGD",
+                  [&](ServerClient& client, transport::DoneHandler done) {
+                    lookup.ask(client, GrowingGet::kReads, false, std::move(done));
+                  });
+  fluid::Value rows;
+  lookup.fill(std::vector{&wanted}, std::vector{&rows});
+  const float* from = dense(rows).data<float>();
+  std::vector<std::vector<float>> values;
+  for (const Ids& of_server : ids) {
+    const float* const end =
+        from + of_server.size() * static_cast<size_t>(table.place.tables.front().width);
+    values.emplace_back(from, end);
+    from = end;
+  }
+  return values;
+}
+
+void LocalTraining::exchange_easgd(fluid::Scope& scope, const Trainer& trainer) {
   const SharedValues centre = client_.fetch_values();
   const double alpha = easgd_alpha(options_.easgd_alpha, trainers_);
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -193,6 +291,16 @@ void LocalTraining::exchange_easgd(fluid::Scope& scope) {
       });
     });
     parameter(scope, i).copy_from(now);
+  }
+  for (const Table& table : tables_) {
+    const auto rows = trainer.rows.find(table.place.names.front());
+    if (rows == trainer.rows.end()) continue;
+    LocalRows& own = *rows->second;
+    const std::vector<Ids> ids = ids_by_server(own.take_touched(), table.gradients.size());
+    const auto there = rows_on_servers(table, ids);
+    send_rows(table, ids, [&](size_t server, const Ids& of_server) {
+      return own.elastic_differences(of_server, there[server].data(), alpha);
+    });
   }
   client_.flush();
 }
@@ -211,6 +319,7 @@ void LocalTraining::take_values(fluid::Scope& scope) {
     parameter(scope, i).copy_from((*values)[values_[i]]);
     trainer.old[i] = bytes_of(parameter(scope, i));
   }
+  for (const auto& [name, rows] : trainer.rows) rows->forget_differences();
 }
 
 std::vector<double> LocalTraining::counts() const {
@@ -238,7 +347,13 @@ void LocalTraining::leave_to(fluid::Scope& scope, fluid::Scope& heir) {
   const std::lock_guard lock(mutex_);
   const auto left = scopes_.find(&scope);
   const auto goes_on = scopes_.find(&heir);
-  if (goes_on != scopes_.end()) goes_on->second.old = std::move(left->second.old);
+  if (goes_on != scopes_.end()) {
+    goes_on->second.old = std::move(left->second.old);
+    goes_on->second.rows = std::move(left->second.rows);
+    for (const auto& [name, rows] : goes_on->second.rows) {
+      heir.var(name) = fluid::tables::table_value(rows->table());
+    }
+  }
   scopes_.erase(left);
 }
 

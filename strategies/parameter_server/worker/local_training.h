@@ -11,6 +11,7 @@
 
 #include "fluid/core/scope.h"
 #include "strategies/parameter_server/worker/background_client.h"
+#include "strategies/parameter_server/worker/rows/local_rows.h"
 
 namespace fleet::strategies {
 
@@ -25,6 +26,9 @@ class LocalTraining {
   void begin(fluid::Scope& scope);
   // A thread's scope goes on from where another one is.
   void begin_from(fluid::Scope& scope, const fluid::Scope& other);
+  // By table of a lookup, the rows that the scope trains; empty in scopes that do not train.
+  std::vector<std::shared_ptr<KeptRows>> kept_rows(fluid::Scope& scope,
+                                                   const RemoteGrowingTables& tables);
   // A local step is over; exchanges when it is time, and takes values that have come meanwhile.
   void step(fluid::Scope& scope);
   // Exchanges what the last steps changed.
@@ -46,23 +50,35 @@ class LocalTraining {
   void check_lost() const;
 
  private:
+  using Ids = std::vector<uint64_t>;
   struct Trainer {
     uint64_t steps = 0;
     uint64_t exchanged = 0;                   // the step of the last exchange
     std::weak_ptr<const void> life;           // of the scope
     BackgroundClient::Ticket under_way;       // GEO: an exchange whose values were not taken
     std::vector<std::vector<std::byte>> old;  // by parameter: GEO's last snapshot of the server
+    std::map<std::string, std::shared_ptr<LocalRows>> rows;  // by growing table
+  };
+  // A growing table, and the numbers of its gradients, by server.
+  struct Table {
+    RemoteGrowingTables place;
+    std::vector<uint32_t> gradients;
   };
 
   void define();
+  void define_tables(const ServerClient& client);
+  void begin_rows(fluid::Scope& scope, const fluid::Scope& like, Trainer& trainer) const;
   void forget_gone();
   Trainer& trainer_of(fluid::Scope& scope);
   void exchange(fluid::Scope& scope, Trainer& trainer);
   template <class T, class Fill>
   void send(size_t index, const Fill& fill);
+  template <class Differences>
+  void send_rows(const Table& table, const std::vector<Ids>& ids, const Differences& differences);
   void send_geo(fluid::Scope& scope, Trainer& trainer);
   void receive_geo(fluid::Scope& scope, Trainer& trainer);
-  void exchange_easgd(fluid::Scope& scope);
+  void exchange_easgd(fluid::Scope& scope, const Trainer& trainer);
+  std::vector<std::vector<float>> rows_on_servers(const Table& table, const std::vector<Ids>& ids);
   fluid::Tensor& parameter(fluid::Scope& scope, size_t index) const;
 
   BackgroundClient& client_;
@@ -74,6 +90,7 @@ class LocalTraining {
   std::vector<RemoteTensor> parameters_;
   std::vector<uint32_t> gradients_;  // their numbers
   std::vector<uint32_t> values_;
+  std::vector<Table> tables_;
   std::map<fluid::Scope*, Trainer> scopes_;
   uint64_t lost_ = 0;  // steps of scopes that were gone before their changes left
 };

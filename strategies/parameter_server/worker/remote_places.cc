@@ -114,6 +114,25 @@ RemoteTensor places_of_origin(const std::string& origin, const ServerClient& cli
   return tensor;
 }
 
+RemoteTensor rows_at(const std::string& name, RemoteVariable part, const ServerClient& client) {
+  const ParameterEntry& entry = client.parameter_index(part.server).entries[part.variable];
+  return {.name = name,
+          .dtype = entry.dtype,
+          .shape = fluid::Shape(entry.shape),
+          .parts = {{part, 0, entry.bytes(), entry.row_stride}},
+          .rows = true,
+          .growing = true};
+}
+
+// All servers have all of them.
+std::vector<std::string> growing_tables(const ServerClient& client) {
+  std::vector<std::string> names;
+  for (const ParameterEntry& entry : client.parameter_index(0).entries) {
+    if (entry.growing) names.push_back(entry.name);
+  }
+  return names;
+}
+
 std::vector<RemoteTensor> trained_variables(const ServerClient& client) {
   std::set<std::string> origins;
   for (uint32_t server = 0; server < client.config().server_num(); ++server) {

@@ -30,7 +30,11 @@ std::vector<RemoteTensor> places_of_recv(const fluid::Operator& op, const Server
 enum class Copies { kFirst, kAll };
 RemoteTensor places_of_origin(const std::string& origin, const ServerClient& client,
                               Copies copies = Copies::kFirst);
-// Every trained variable of the job, by name, from the slices' origins.
+// The rows of a growing table that one server keeps.
+RemoteTensor rows_at(const std::string& name, RemoteVariable part, const ServerClient& client);
+// The names of the job's growing tables.
+std::vector<std::string> growing_tables(const ServerClient& client);
+// Every other trained variable of the job, by name, from the slices' origins.
 std::vector<RemoteTensor> trained_variables(const ServerClient& client);
 
 }  // namespace fleet::strategies

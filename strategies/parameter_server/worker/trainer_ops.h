@@ -9,8 +9,8 @@
 
 #include "fluid/program/program.h"
 #include "strategies/parameter_server/client/remote_tensor.h"
-#include "strategies/parameter_server/worker/growing_lookup.h"
-#include "strategies/parameter_server/worker/remote_lookup.h"
+#include "strategies/parameter_server/worker/rows/growing_lookup.h"
+#include "strategies/parameter_server/worker/rows/remote_lookup.h"
 
 namespace fleet::strategies {
 

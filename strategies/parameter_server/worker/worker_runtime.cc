@@ -135,29 +135,15 @@ void WorkerRuntime::look_up_growing(const fluid::CommCall& call, const BoundOp& 
     making_.push_back(std::move(ahead));
     return;
   }
-  GrowingLookup lookup(bound.growing, ids, hot_rows(bound.growing), runs_);
-  const GrowingGet what = lookup.is_test() ? GrowingGet::kReads : GrowingGet::kMakesRows;
+  GrowingLookup lookup(bound.growing, ids, exchange_->kept_rows(call.scope, bound.growing), runs_);
+  const bool makes_rows = !lookup.is_test() && exchange_->sends_gradients();
+  const GrowingGet what = makes_rows ? GrowingGet::kMakesRows : GrowingGet::kReads;
   exchange_->request(Phase::kReceiving, call.op.type,
                      [&](ServerClient& client, transport::DoneHandler done) {
                        lookup.ask(client, what, false, std::move(done));
                      });
-  lookup.keep_hot();
+  if (!lookup.is_test()) lookup.keep();
   lookup.fill(ids, call.outputs);
-}
-
-std::vector<std::shared_ptr<HotRows>> WorkerRuntime::hot_rows(const RemoteGrowingTables& tables) {
-  std::vector<std::shared_ptr<HotRows>> rows;
-  const uint32_t steps = exchange_->hot_row_steps();
-  if (steps == 0 || tables.attrs.is_test) return rows;
-  const std::lock_guard lock(mutex_);
-  for (size_t t = 0; t < tables.tables.size(); ++t) {
-    auto& own = hot_[tables.names[t]];
-    if (own == nullptr) {
-      own = std::make_shared<HotRows>(static_cast<size_t>(tables.tables[t].width), steps);
-    }
-    rows.push_back(own);
-  }
-  return rows;
 }
 
 // ---- lookups of the next step
@@ -384,10 +370,6 @@ void WorkerRuntime::set_steps_before(uint64_t steps) {
 }
 
 void WorkerRuntime::start_from(fluid::Scope& scope) {
-  {
-    const std::lock_guard lock(mutex_);
-    hot_.clear();
-  }
   barrier_worker();
   exchange_->restarted(scope);
 }

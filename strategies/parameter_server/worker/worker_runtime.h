@@ -137,8 +137,6 @@ class WorkerRuntime final : public StrategyRuntime {
   // What was asked ahead, when it is of these ids and no other step came in between.
   std::unique_ptr<AheadLookup> take_asked(const fluid::CommCall& call,
                                           std::span<const fluid::Tensor* const> ids);
-  // By table of the op, rows that were looked up before; empty where none are used again.
-  std::vector<std::shared_ptr<HotRows>> hot_rows(const RemoteGrowingTables& tables);
   void ask_ahead(const fluid::CommCall& call);
   const BoundOp* bound_op(const LookupOp& op);  // null: it has not run yet
   void finish(const AheadLookup& lookup);
@@ -154,12 +152,11 @@ class WorkerRuntime final : public StrategyRuntime {
   std::map<LookupOp, NextLookup> next_;
   std::vector<std::unique_ptr<AheadLookup>> making_;  // rows that were read ahead
   uint64_t lookups_ahead_ = 0;
-  std::atomic<uint64_t> runs_{0};  // of programs, by all threads: the age of hot rows
+  std::atomic<uint64_t> runs_{0};  // of programs, by all threads: the age of kept rows
   const std::unique_ptr<Exchange> exchange_;
-  std::mutex mutex_;                                     // guards bound_ and hot_
-  std::map<uint64_t, BoundBlock> bound_;                 // by program id
-  std::map<std::string, std::shared_ptr<HotRows>> hot_;  // by growing table
-  std::map<const fluid::Value*, FetchedRows> fetched_;   // by the table's value
+  std::mutex mutex_;                                    // guards bound_
+  std::map<uint64_t, BoundBlock> bound_;                // by program id
+  std::map<const fluid::Value*, FetchedRows> fetched_;  // by the table's value
 };
 
 }  // namespace fleet::strategies

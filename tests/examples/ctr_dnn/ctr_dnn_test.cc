@@ -99,6 +99,8 @@ TEST_F(CtrDnn, LearnsByDifferences) {
   make(kClicks);
   expect_good(with_servers("--epochs 3 --strategy geo"));
   expect_good(with_servers("--epochs 3 --strategy geo --threads 2", 2));
+  expect_good(with_servers("--epochs 3 --strategy geo --table growing"));
+  expect_good(with_servers("--epochs 3 --strategy easgd --threads 2 --table growing", 2));
 }
 
 // Threads that read make no difference in step, and packed files none at all.
@@ -149,13 +151,6 @@ TEST_F(CtrDnn, EndsWhereWorkersHaveUnevenData) {
     const bool left_out = logs().find("another worker has no batches left") != std::string::npos;
     EXPECT_EQ(left_out, strategy == "sync") << strategy;
   }
-}
-
-TEST_F(CtrDnn, DifferencesOfTablesThatGrowAreRefused) {
-  make("--records 2000 --test_records 500 --ids 300");
-  const auto result = run_command(with_servers("--strategy geo --table growing"), 60);
-  EXPECT_EQ(result.code, 1) << result.output;
-  EXPECT_THAT(result.output + logs(), HasSubstr("growing table"));
 }
 
 TEST_F(CtrDnn, StopsAtTooManyLinesThatCannotBeRead) {

@@ -99,5 +99,92 @@ TEST(Slices, AreMovedAsPartsOfTheWhole) {
   }
 }
 
+// A step of lamb in one op or in its two halves.
+class LambStep {
+ public:
+  explicit LambStep(const Shape& shape) : shape_(shape) {
+    for (const char* name : {"Param", "Grad", "Moment1", "Moment2"}) {
+      Tensor tensor(DType::kFloat32, shape);
+      const RandomKey key = RandomKey::of(1, name);
+      for (int64_t i = 0; i < shape.numel(); ++i) {
+        tensor.data<float>()[i] = static_cast<float>(uniform_double(key, static_cast<uint64_t>(i)));
+      }
+      add(name, std::move(tensor));
+    }
+    add("LearningRate", Tensor::scalar(0.1f));
+    add("Beta1Pow", Tensor::scalar(0.9f));
+    add("Beta2Pow", Tensor::scalar(0.999f));
+  }
+
+  void run_in_one() {
+    Operator op = of_moments("lamb");
+    op.inputs["LearningRate"] = {"LearningRate"};
+    op.outputs["ParamOut"] = {"Param"};
+    program_.global_block().append_op(op);
+    executor_.run(program_);
+  }
+  void run_in_halves() {
+    add("Direction", Tensor(DType::kFloat32, shape_));
+    Operator first = of_moments("lamb_direction");
+    first.outputs["Direction"] = {"Direction"};
+    program_.global_block().append_op(first);
+    Operator second;
+    second.type = "lamb_apply";
+    second.inputs["LearningRate"] = {"LearningRate"};
+    second.outputs["ParamOut"] = {"Param"};
+    for (const std::string name : {"Param", "Direction"}) {
+      const std::string sums = name + "SquaredRowSums";
+      add(sums, Tensor(DType::kFloat64, Shape{shape_[0]}));
+      Operator squares;
+      squares.type = "squared_row_sums";
+      squares.inputs["X"] = {name};
+      squares.outputs["Out"] = {sums};
+      program_.global_block().append_op(squares);
+      second.inputs[name] = {name};
+      second.inputs[sums] = {sums};
+    }
+    program_.global_block().append_op(second);
+    executor_.run(program_);
+  }
+  const Tensor& value(const std::string& name) { return executor_.scope().tensor(name); }
+
+ private:
+  void add(const std::string& name, Tensor value) {
+    VarDesc var = variable(name, value.shape());
+    var.dtype = value.dtype();
+    program_.global_block().add_var(var);
+    executor_.scope().var(name) = std::move(value);
+  }
+  static Operator of_moments(const std::string& type) {
+    Operator op;
+    op.type = type;
+    for (const char* name : {"Param", "Grad"}) op.inputs[name] = {name};
+    for (const std::string name : {"Moment1", "Moment2", "Beta1Pow", "Beta2Pow"}) {
+      op.inputs[name] = {name};
+      op.outputs[name + "Out"] = {name};
+    }
+    return op;
+  }
+
+  Shape shape_;
+  Program program_;
+  Executor executor_;
+};
+
+// The largest is one whose direction is not kept.
+TEST(Slices, OfLambMoveAsItsOneOpDoes) {
+  for (const Shape& shape : {Shape{5}, Shape{300, 7}, Shape{90, 50}, Shape{4100, 1024}}) {
+    LambStep whole(shape);
+    whole.run_in_one();
+    LambStep halves(shape);
+    halves.run_in_halves();
+    for (const char* name : {"Param", "Moment1", "Moment2"}) {
+      const Tensor& is = halves.value(name);
+      EXPECT_EQ(std::memcmp(is.raw(), whole.value(name).raw(), is.bytes()), 0)
+          << name << " of " << shape.to_string();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fleet::fluid

@@ -12,7 +12,7 @@
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
-#include "tests/testing/sparse_net.h"
+#include "tests/testing/nets/sparse_net.h"
 
 namespace fleet::testing {
 namespace {

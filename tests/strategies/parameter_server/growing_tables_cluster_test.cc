@@ -18,6 +18,7 @@
 #include "fluid/program/default_programs.h"
 #include "fluid/tables/lookup/shared_table.h"
 #include "tests/testing/async_thread_cluster.h"
+#include "tests/testing/nets/growing_net.h"
 #include "tests/testing/thread_cluster.h"
 #include "transpiler/distribute_transpiler.h"
 
@@ -26,147 +27,6 @@ namespace {
 
 namespace layers = fluid::layers;
 namespace rules = fluid::optimizer;
-using fluid::tables::GrowingTable;
-using MinimizeTables = std::function<void(const fluid::Variable&)>;
-
-constexpr int kSamples = 24;
-const std::vector<std::string> kTables = {"users", "items"};
-
-struct GrowingNetOptions {
-  MinimizeTables minimize = [](const fluid::Variable& loss) {
-    rules::SGD({.learning_rate = 0.1}).minimize(loss);
-  };
-  fluid::SparseEntry entry = {};
-};
-
-// Two slots of one table, looked up together, and one of another, whose padding is -1.
-class GrowingNet {
- public:
-  explicit GrowingNet(const GrowingNetOptions& options) {
-    const fluid::ProgramGuard programs(main_, startup_);
-    const fluid::unique_name::Guard names;
-    main_.set_random_seed(5);
-    startup_.set_random_seed(5);
-    std::vector<fluid::Variable> ids;
-    for (const char* name : {"a", "b", "c"}) {
-      ids.push_back(layers::data(name, {1}, fluid::DType::kInt64));
-    }
-    fluid::SparseEmbeddingOptions table{.entry = options.entry, .param_attr = {.name = kTables[0]}};
-    auto rows = layers::sparse_embedding({ids[0], ids[1]}, 6, table);
-    table.param_attr.name = kTables[1];
-    table.padding_idx = -1;
-    rows.push_back(layers::sparse_embedding(ids[2], 3, table));
-    const auto out = layers::fc(layers::concat(rows, 1), 1);
-    const auto loss = layers::mean(layers::square_error_cost(out, layers::data("label", {1})));
-    loss_ = loss.name();
-    options.minimize(loss);
-  }
-
-  TrainingTask task(int steps) const {
-    TrainingTask task{.main = &main_, .startup = &startup_, .loss = loss_, .steps = steps};
-    task.feed = feed;
-    return task;
-  }
-  const fluid::Program& main() const { return main_; }
-  const fluid::Program& startup() const { return startup_; }
-  const std::string& loss() const { return loss_; }
-
-  // Few ids come often, others once; all 64 bits are used.
-  static fluid::Feed feed(int step, int begin, int end, int parts) {
-    fluid::Feed feed;
-    const int first = kSamples * begin / parts;
-    const int last = kSamples * end / parts;
-    for (const char* name : {"a", "b", "c"}) {
-      std::vector<int64_t> ids;
-      for (int row = first; row < last; ++row) {
-        const uint64_t draw = mix64(static_cast<uint64_t>(step * kSamples + row) * 8 +
-                                    static_cast<uint64_t>(name[0] - 'a'));
-        const bool often = draw % 3 != 0;
-        ids.push_back(often ? static_cast<int64_t>(draw / 3 % 7) - 2
-                            : static_cast<int64_t>(mix64(draw)));
-      }
-      feed.emplace_back(name, fluid::Tensor::from(ids, {last - first, 1}));
-    }
-    std::vector<float> labels;
-    for (int row = first; row < last; ++row) {
-      labels.push_back(static_cast<float>(mix64(static_cast<uint64_t>(row)) % 100) / 50 - 1);
-    }
-    feed.emplace_back("label", fluid::Tensor::from(labels, {last - first, 1}));
-    return feed;
-  }
-
- private:
-  fluid::Program main_;
-  fluid::Program startup_;
-  std::string loss_;
-};
-
-// Values and states, by table and id.
-using Rows = std::map<std::pair<std::string, uint64_t>, std::vector<float>>;
-
-void add_rows(const std::string& name, const fluid::tables::SharedTable& table, Rows& rows) {
-  table.reading([&](const GrowingTable& all) {
-    all.scan(0, fluid::tables::kBuckets, [&](const fluid::tables::RowView& row) {
-      auto& floats = rows[{name, row.key}];
-      EXPECT_TRUE(floats.empty()) << "two servers have row " << row.key;
-      floats.assign(row.values.begin(), row.values.end());
-      floats.insert(floats.end(), row.states.begin(), row.states.end());
-    });
-  });
-}
-
-struct Outcome {
-  Rows rows;
-  std::vector<float> losses;
-  Values persistables;
-};
-
-Outcome train_alone(const GrowingNet& net, int shards, int steps) {
-  Outcome outcome;
-  fluid::Executor executor(fluid::CPUPlace(), {.logical_shards = shards});
-  executor.run(net.startup());
-  for (int step = 0; step < steps; ++step) {
-    const auto fetched =
-        executor.run(net.main(), GrowingNet::feed(step, 0, shards, shards), {net.loss()});
-    outcome.losses.push_back(fetched.front().item<float>());
-  }
-  for (const std::string& name : kTables) {
-    add_rows(name, *fluid::growing_table(executor.scope(), name), outcome.rows);
-  }
-  outcome.persistables = values_of(net.main(), executor.scope(), false);
-  return outcome;
-}
-
-// The tables of a job's servers, which live as long as this.
-class ServerTables {
- public:
-  // Keeps those of the job, of either kind.
-  template <class Job>
-  void watch(Job& job) {
-    job.before_serving = [this](const fluid::Program&, fluid::Scope& scope) { keep(scope); };
-  }
-  void keep(fluid::Scope& scope) {
-    const std::lock_guard lock(mutex_);
-    for (const std::string& name : kTables) {
-      tables_.emplace_back(name, fluid::growing_table(scope, name));
-    }
-  }
-  Rows rows() const {
-    Rows rows;
-    for (const auto& [name, table] : tables_) add_rows(name, *table, rows);
-    return rows;
-  }
-  uint64_t count() const { return sum(&fluid::tables::TableStatistics::rows); }
-  uint64_t sum(uint64_t fluid::tables::TableStatistics::*number) const {
-    uint64_t all = 0;
-    for (const auto& [name, table] : tables_) all += table->statistics().*number;
-    return all;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::pair<std::string, std::shared_ptr<fluid::tables::SharedTable>>> tables_;
-};
 
 void expect_growing_bits(const GrowingNetOptions& options, ThreadJob job, int steps = 5) {
   const GrowingNet net(options);
@@ -246,22 +106,6 @@ TEST(GrowingTablesCluster, LooksUpWhileGradientsWaitForRoom) {
   for (const uint64_t window : {1U, 300U}) {
     expect_growing_bits({}, {.workers = 3, .servers = 2, .shards = 8, .window_bytes = window});
   }
-}
-
-// What rows start from, by the keys of `like`.
-Rows initial_rows(const GrowingNet& net, const Rows& like) {
-  Rows initial;
-  fluid::Executor executor;
-  executor.run(net.startup());
-  for (const auto& [key, floats] : like) {
-    const auto& [name, id] = key;
-    auto& values = initial[key];
-    fluid::growing_table(executor.scope(), name)->reading([&, id = id](const GrowingTable& table) {
-      values.resize(table.options().width);
-      table.find(std::vector{id}, values.data(), GrowingTable::Missing::kInitial);
-    });
-  }
-  return initial;
 }
 
 // Ids are sent one step ahead.
@@ -580,7 +424,7 @@ TEST(GrowingTablesCluster, RefusesWhatServersCannotDo) {
   transpiler::DistributeTranspilerConfig geo;
   geo.sync_mode = false;
   geo.geo_sgd_mode = true;
-  expect_refused({}, geo, "GEO");
+  expect_refused({.entry = fluid::CountFilterEntry{3}}, geo, "CountFilterEntry");
   transpiler::DistributeTranspilerConfig compensated;
   compensated.sync_mode = false;
   compensated.enable_dc_asgd = true;

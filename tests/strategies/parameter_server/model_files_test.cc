@@ -19,7 +19,7 @@
 #include "fluid/ops/append.h"
 #include "fluid/ops/distributed/table_ops.h"
 #include "tests/testing/async_thread_cluster.h"
-#include "tests/testing/sparse_net.h"
+#include "tests/testing/nets/sparse_net.h"
 
 namespace fleet::testing {
 namespace {

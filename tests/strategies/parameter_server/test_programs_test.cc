@@ -10,7 +10,7 @@
 #include "base/strings.h"
 #include "fluid/program/default_programs.h"
 #include "tests/testing/async_thread_cluster.h"
-#include "tests/testing/sparse_net.h"
+#include "tests/testing/nets/sparse_net.h"
 
 namespace fleet::testing {
 namespace {

@@ -13,7 +13,7 @@
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 #include "tests/testing/async_thread_cluster.h"
-#include "tests/testing/sparse_net.h"
+#include "tests/testing/nets/sparse_net.h"
 
 namespace fleet::testing {
 namespace {

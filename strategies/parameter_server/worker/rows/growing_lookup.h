@@ -12,7 +12,7 @@
 #include "fluid/program/program.h"
 #include "fluid/tables/lookup/unique_ids.h"
 #include "strategies/parameter_server/client/server_client.h"
-#include "strategies/parameter_server/worker/hot_rows.h"
+#include "strategies/parameter_server/worker/rows/kept_rows.h"
 
 namespace fleet::strategies {
 
@@ -29,6 +29,9 @@ struct RemoteGrowingTables {
   fluid::LookupRemoteGrowingTablesAttrs attrs;
 };
 
+// One table, where all servers keep it, for a lookup of ids of any shape. Throws UsageError when a
+// server does not.
+RemoteGrowingTables one_growing_table(const std::string& name, const ServerClient& client);
 // Throws ProgramError when the op does not fit the job, UsageError when a server does not keep what
 // it names.
 RemoteGrowingTables growing_tables_of(const fluid::Operator& op, const ServerClient& client,
@@ -39,18 +42,17 @@ RemoteGrowingTables growing_tables_of(const fluid::Operator& op, const ServerCli
 class GrowingLookup {
  public:
   // One tensor of ids for each output of the op. Throws UsageError for ids of another shape, or too
-  // many of them. `hot`: by table, rows that may be used at `step`;
-  // or empty.
+  // many of them. `kept`: by table, rows that are here at `step`; or empty.
   GrowingLookup(const RemoteGrowingTables& tables, std::vector<const fluid::Tensor*> ids,
-                std::vector<std::shared_ptr<HotRows>> hot = {}, uint64_t step = 0);
+                std::vector<std::shared_ptr<KeptRows>> kept = {}, uint64_t step = 0);
 
   bool is_test() const { return tables_.attrs.is_test; }
   // Asks all servers at once. On the thread of the client's loop; `on_done` runs once, when the
   // rows are here or with the first failure; inside the call when no row is wanted. `ahead` as of
   // ServerClient::get_growing_rows.
   void ask(ServerClient& client, GrowingGet what, bool ahead, transport::DoneHandler on_done);
-  // Rows that came are hot from now on.
-  void keep_hot() const;
+  // Rows that came are here from now on.
+  void keep();
   // Whether these ids are the lookup's own.
   bool is_of(std::span<const fluid::Tensor* const> ids) const;
   // A row for each id, in the outputs' tensors; `ids` are the lookup's, or equal ones.
@@ -67,17 +69,17 @@ class GrowingLookup {
     };
     fluid::tables::UniqueIds unique;
     std::vector<Part> parts;       // by server
-    std::vector<uint32_t> places;  // of unique ids: rows of all servers, then hot ones
+    std::vector<uint32_t> places;  // of unique ids: rows of all servers, then kept ones
     std::vector<float> values;
   };
-  void divide(Wanted& wanted, size_t width, const HotRows* hot) const;
+  void divide(Wanted& wanted, size_t width, KeptRows* kept) const;
   void check_count(size_t server) const;
 
   const RemoteGrowingTables& tables_;
   std::vector<const fluid::Tensor*> ids_;
   std::vector<std::vector<uint32_t>> numbers_;  // of each tensor's ids, among the unique ones
   std::vector<Wanted> wanted_;                  // by table
-  std::vector<std::shared_ptr<HotRows>> hot_;
+  std::vector<std::shared_ptr<KeptRows>> kept_;
   uint64_t step_ = 0;
 };
 

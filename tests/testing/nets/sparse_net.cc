@@ -1,4 +1,4 @@
-#include "tests/testing/sparse_net.h"
+#include "tests/testing/nets/sparse_net.h"
 
 #include <vector>
 

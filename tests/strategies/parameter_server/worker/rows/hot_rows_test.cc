@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/worker/hot_rows.h"
+#include "strategies/parameter_server/worker/rows/hot_rows.h"
 
 #include <gtest/gtest.h>
 #include <numeric>
@@ -10,7 +10,7 @@ namespace {
 using Ids = std::vector<uint64_t>;
 
 // Of ids, the first element of each row that may be used; -1: none may.
-std::vector<float> found(const HotRows& rows, const Ids& ids, uint64_t step, size_t width) {
+std::vector<float> found(HotRows& rows, const Ids& ids, uint64_t step, size_t width) {
   std::vector<float> values(ids.size() * width, -1);
   const std::vector<bool> here = rows.find(ids, step, values.data());
   std::vector<float> firsts;
@@ -18,14 +18,18 @@ std::vector<float> found(const HotRows& rows, const Ids& ids, uint64_t step, siz
   return firsts;
 }
 
+void keep(HotRows& rows, const Ids& ids, std::vector<float> values, uint64_t step) {
+  rows.keep(ids, step, values.data());
+}
+
 TEST(HotRows, AreUsedForSoManySteps) {
   HotRows rows(2, 3);
-  rows.keep(Ids{7, ~uint64_t{0}}, std::vector<float>{1, 2, 3, 4}.data(), 10);
+  keep(rows, {7, ~uint64_t{0}}, {1, 2, 3, 4}, 10);
   const Ids asked = {~uint64_t{0}, 8, 7};
   EXPECT_EQ(found(rows, asked, 10, 2), (std::vector<float>{3, -1, 1}));
   EXPECT_EQ(found(rows, asked, 13, 2), (std::vector<float>{3, -1, 1}));
   EXPECT_EQ(found(rows, asked, 14, 2), (std::vector<float>{-1, -1, -1}));
-  rows.keep(Ids{7}, std::vector<float>{5, 6}.data(), 14);
+  keep(rows, {7}, {5, 6}, 14);
   EXPECT_EQ(found(rows, asked, 14, 2), (std::vector<float>{-1, -1, 5}));
 }
 
@@ -35,7 +39,7 @@ TEST(HotRows, OldOnesAreForgotten) {
   const std::vector<float> values(ids.size(), 1);
   for (uint64_t step = 0; step < 20; ++step) {
     std::iota(ids.begin(), ids.end(), step * ids.size());
-    rows.keep(ids, values.data(), step);
+    keep(rows, ids, values, step);
     EXPECT_LE(rows.size(), 5 * ids.size());
     EXPECT_EQ(found(rows, ids, step, 1), values);
   }

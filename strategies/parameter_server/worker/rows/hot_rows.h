@@ -9,20 +9,19 @@
 #include <vector>
 
 #include "fluid/tables/row_store.h"
+#include "strategies/parameter_server/worker/rows/kept_rows.h"
 
 namespace fleet::strategies {
 
 // Any thread. Memory: rows that were looked up in the last `age` steps, and at most as many again.
-class HotRows {
+class HotRows final : public KeptRows {
  public:
   // A row is used for `age` steps behind the one that fetched it; 1 or more.
   HotRows(size_t width, uint32_t age);
 
-  // Of ids, which differ: whether each has a row to use at `step`, which `values` gets then, at the
-  // id's place; [ids, width]. Steps never become less by more than `age`.
-  std::vector<bool> find(std::span<const uint64_t> ids, uint64_t step, float* values) const;
-  // Rows that were fetched at `step`.
-  void keep(std::span<const uint64_t> ids, const float* values, uint64_t step);
+  // Steps never become less by more than `age`.
+  std::vector<bool> find(std::span<const uint64_t> ids, uint64_t step, float* values) override;
+  void keep(std::span<const uint64_t> ids, uint64_t step, float* values) override;
 
   uint64_t size() const;
 

@@ -1,7 +1,8 @@
-#include "strategies/parameter_server/worker/growing_lookup.h"
+#include "strategies/parameter_server/worker/rows/growing_lookup.h"
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -11,6 +12,42 @@
 #include "strategies/parameter_server/worker/remote_places.h"
 
 namespace fleet::strategies {
+
+namespace {
+
+[[noreturn]] void throw_table(const std::string& name, std::string what, std::string expected,
+                              std::string got) {
+  throw_error(ErrorCode::kInvalidProgram,
+              {.what = std::move(what),
+               .where = str_cat("growing table '", name, "'"),
+               .expected = std::move(expected),
+               .got = std::move(got),
+               .fix = "transpile all programs of the job from one program, with one transpiler"});
+}
+
+RemoteGrowingTables::Table place_of(const std::string& name, const std::vector<uint32_t>& servers,
+                                    const ServerClient& client) {
+  RemoteGrowingTables::Table table;
+  for (const uint32_t server : servers) {
+    const RemoteVariable part = client.find(server, name);
+    const ParameterEntry& entry = client.parameter_index(part.server).entries[part.variable];
+    if (!entry.growing) {
+      throw_table(name, "a server has no growing table of this name", "a growing table",
+                  str_cat("another variable at server ", server));
+    }
+    const auto width = static_cast<int64_t>(entry.row_bytes() / sizeof(float));
+    if (!table.parts.empty() && width != table.width) {
+      throw_table(name, "servers have rows of other widths of a growing table",
+                  str_cat("rows of ", table.width, " floats"),
+                  str_cat(width, " at server ", server));
+    }
+    table.parts.push_back(part);
+    table.width = width;
+  }
+  return table;
+}
+
+}  // namespace
 
 RemoteGrowingTables growing_tables_of(const fluid::Operator& op, const ServerClient& client,
                                       const std::vector<std::string>& server_names) {
@@ -22,24 +59,25 @@ RemoteGrowingTables growing_tables_of(const fluid::Operator& op, const ServerCli
     tables.servers.push_back(server_of(op, endpoint, server_names));
   }
   for (const std::string& name : tables.names) {
-    RemoteGrowingTables::Table& table = tables.tables.emplace_back();
-    for (const uint32_t server : tables.servers) {
-      const RemoteVariable part = client.find(server, name);
-      const ParameterEntry& entry = client.parameter_index(part.server).entries[part.variable];
-      if (!entry.growing) {
-        throw_worker_op(op, "a server has no growing table of this name", "a growing table", name);
-      }
-      const auto width = static_cast<int64_t>(entry.row_bytes() / sizeof(float));
-      if (!table.parts.empty() && width != table.width) {
-        throw_worker_op(op, "servers have rows of other widths of a growing table",
-                        str_cat("rows of ", table.width, " floats of '", name, "'"),
-                        str_cat(width, " at server ", part.server));
-      }
-      table.parts.push_back(part);
-      table.width = width;
-    }
+    tables.tables.push_back(place_of(name, tables.servers, client));
   }
   return tables;
+}
+
+RemoteGrowingTables one_growing_table(const std::string& name, const ServerClient& client) {
+  RemoteGrowingTables one;
+  one.servers.resize(client.config().server_num());
+  std::iota(one.servers.begin(), one.servers.end(), 0U);
+  one.tables = {place_of(name, one.servers, client)};
+  one.names = {name};
+  one.ids = {name};
+  one.attrs = {.endpoints = {},
+               .table_of = {0},
+               .ids_end_in_one = {0},
+               .has_padding = {0},
+               .padding_idx = {0},
+               .is_test = true};
+  return one;
 }
 
 namespace {
@@ -63,12 +101,12 @@ fluid::Shape rows_shape(const fluid::Shape& ids, bool ends_in_one) {
 
 GrowingLookup::GrowingLookup(const RemoteGrowingTables& tables,
                              std::vector<const fluid::Tensor*> ids,
-                             std::vector<std::shared_ptr<HotRows>> hot, uint64_t step)
+                             std::vector<std::shared_ptr<KeptRows>> kept, uint64_t step)
     : tables_(tables),
       ids_(std::move(ids)),
       numbers_(ids_.size()),
       wanted_(tables.tables.size()),
-      hot_(std::move(hot)),
+      kept_(std::move(kept)),
       step_(step) {
   const auto& attrs = tables_.attrs;
   std::vector<size_t> most(wanted_.size());
@@ -87,7 +125,7 @@ GrowingLookup::GrowingLookup(const RemoteGrowingTables& tables,
   }
   for (size_t t = 0; t < wanted_.size(); ++t) {
     divide(wanted_[t], static_cast<size_t>(tables_.tables[t].width),
-           hot_.empty() ? nullptr : hot_[t].get());
+           kept_.empty() ? nullptr : kept_[t].get());
   }
   for (size_t server = 0; server < tables_.servers.size(); ++server) check_count(server);
 }
@@ -107,12 +145,12 @@ void GrowingLookup::check_count(size_t server) const {
 }
 
 // Servers have what is asked of them ascending.
-void GrowingLookup::divide(Wanted& wanted, size_t width, const HotRows* hot) const {
+void GrowingLookup::divide(Wanted& wanted, size_t width, KeptRows* kept) const {
   const size_t servers = tables_.servers.size();
   const auto unique = wanted.unique.ids();
-  std::vector<float> hot_values(hot == nullptr ? 0 : unique.size() * width);
-  const std::vector<bool> here = hot == nullptr ? std::vector<bool>(unique.size())
-                                                : hot->find(unique, step_, hot_values.data());
+  std::vector<float> kept_values(kept == nullptr ? 0 : unique.size() * width);
+  const std::vector<bool> here = kept == nullptr ? std::vector<bool>(unique.size())
+                                                 : kept->find(unique, step_, kept_values.data());
   std::vector<std::vector<std::pair<int64_t, uint32_t>>> parts(servers);
   for (size_t i = 0; i < unique.size(); ++i) {
     if (here[i]) continue;
@@ -133,7 +171,7 @@ void GrowingLookup::divide(Wanted& wanted, size_t width, const HotRows* hot) con
   wanted.values.resize(unique.size() * width);
   for (size_t i = 0; i < unique.size(); ++i) {
     if (!here[i]) continue;
-    std::copy_n(hot_values.data() + i * width, width, wanted.values.data() + place * width);
+    std::copy_n(kept_values.data() + i * width, width, wanted.values.data() + place * width);
     wanted.places[i] = place++;
   }
 }
@@ -141,7 +179,7 @@ void GrowingLookup::divide(Wanted& wanted, size_t width, const HotRows* hot) con
 void GrowingLookup::ask(ServerClient& client, GrowingGet what, bool ahead,
                         transport::DoneHandler on_done) {
   RequestGroup requests(std::move(on_done));
-  for (size_t at = 0; at < tables_.attrs.endpoints.size(); ++at) {
+  for (size_t at = 0; at < tables_.servers.size(); ++at) {
     std::vector<ServerClient::RowsWanted> rows;
     for (size_t t = 0; t < wanted_.size(); ++t) {
       const Wanted::Part& part = wanted_[t].parts[at];
@@ -158,12 +196,12 @@ void GrowingLookup::ask(ServerClient& client, GrowingGet what, bool ahead,
   requests.begun();
 }
 
-void GrowingLookup::keep_hot() const {
-  for (size_t t = 0; t < hot_.size(); ++t) {
+void GrowingLookup::keep() {
+  for (size_t t = 0; t < kept_.size(); ++t) {
     const auto width = static_cast<size_t>(tables_.tables[t].width);
     for (const Wanted::Part& part : wanted_[t].parts) {
       const std::span ids(reinterpret_cast<const uint64_t*>(part.ids.data()), part.ids.size());
-      hot_[t]->keep(ids, wanted_[t].values.data() + part.first * width, step_);
+      kept_[t]->keep(ids, step_, wanted_[t].values.data() + part.first * width);
     }
   }
 }

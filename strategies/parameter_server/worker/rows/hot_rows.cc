@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/worker/hot_rows.h"
+#include "strategies/parameter_server/worker/rows/hot_rows.h"
 
 #include <algorithm>
 #include <cstring>
@@ -22,7 +22,7 @@ bool HotRows::is_old(const std::byte* row, uint64_t step) const {
   return fetched + age_ < step;
 }
 
-std::vector<bool> HotRows::find(std::span<const uint64_t> ids, uint64_t step, float* values) const {
+std::vector<bool> HotRows::find(std::span<const uint64_t> ids, uint64_t step, float* values) {
   std::vector<bool> found(ids.size());
   const std::lock_guard lock(mutex_);
   rows_.visit(ids, rows_.row_bytes(),
@@ -34,7 +34,7 @@ std::vector<bool> HotRows::find(std::span<const uint64_t> ids, uint64_t step, fl
   return found;
 }
 
-void HotRows::keep(std::span<const uint64_t> ids, const float* values, uint64_t step) {
+void HotRows::keep(std::span<const uint64_t> ids, uint64_t step, float* values) {
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < ids.size(); ++i) {
     bool made = false;

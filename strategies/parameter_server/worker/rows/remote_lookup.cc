@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/worker/remote_lookup.h"
+#include "strategies/parameter_server/worker/rows/remote_lookup.h"
 
 #include <algorithm>
 #include <cstring>
