@@ -4,6 +4,7 @@
 
 #include "base/philox.h"
 #include "fluid/kernels/cpu/math/row_sums.h"
+#include "fluid/kernels/cpu/optimize/each_adding_impl.h"
 #include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/optimize/dpsgd_noise.h"
@@ -78,6 +79,19 @@ struct LambDirection {
   }
 };
 
+// direction[i] = element(i), which touches element i of its arrays only.
+template <class T, class Element>
+void store_each(T* direction, size_t n, Element element) {
+  in_widest_vectors([=] {
+    FLEET_EACH_ALONE
+    for (size_t i = 0; i < n; ++i) direction[i] = element(i);
+  });
+}
+
+// Elements of a parameter whose direction is kept from the first pass to the second. A larger one
+// takes as long to go to memory and back as to compute again.
+constexpr int64_t kKept = int64_t{1} << 22;
+
 // Advances moments and powers.
 template <class T>
 class LambMoments {
@@ -104,32 +118,32 @@ class LambMoments {
 
   void run(const KernelContext& c, const LambDirection<T>& formula, T* direction) {
     gradient_.each_run(c, [&](size_t first, size_t n, auto grad) {
-      advance(c, first, n, grad);
-      direct(c, formula, first, n, direction + first);
+      store_each(direction + first, n, advancing(c, formula, first, grad));
     });
     advance_powers(c);
   }
 
-  // Without the direction: its norm and the parameter's.
   struct Norms {
     T param;
     T direction;
   };
-  Norms run(const KernelContext& c, const LambDirection<T>& formula) {
+  // Besides, gives norms, for which `sums` has room for two numbers a row. A direction that is null
+  // is not kept.
+  Norms run(const KernelContext& c, const LambDirection<T>& formula, double* sums, T* direction) {
     if (gradient_.sparse()) {
-      gradient_.each_run(c, [&](size_t first, size_t n, auto grad) { advance(c, first, n, grad); });
+      const auto none = [](T, T, T) { return T{}; };
+      gradient_.each_run(c, [&](size_t first, size_t n, auto grad) {
+        each_adding<T>(n, advancing(c, none, first, grad));
+      });
+      sum_squares(c, sums, direction, [&](size_t first) { return standing(c, formula, first); });
+    } else {
+      const T* grad = gradient_.dense(c);
+      sum_squares(c, sums, direction, [&](size_t first) {
+        return advancing(c, formula, first, Elements<T>{grad + first});
+      });
     }
-    const int64_t rows = height();
-    auto* sums =
-        reinterpret_cast<double*>(c.scratch().get(2 * static_cast<size_t>(rows) * sizeof(double)));
-    c.tiles().split(rows, 8 * width(), [&](int64_t begin, int64_t end) {
-      const int64_t together = std::max<int64_t>(1, kTogether / std::max<int64_t>(1, width()));
-      T* direction = tile_scratch<T>(together * width());
-      for (int64_t row = begin; row < end; row += together) {
-        sum_squares(c, formula, row, std::min(end, row + together), direction, sums);
-      }
-    });
     advance_powers(c);
+    const int64_t rows = height();
     return {.param = static_cast<T>(std::sqrt(sum_rows(sums, rows))),
             .direction = static_cast<T>(std::sqrt(sum_rows(sums + rows, rows)))};
   }
@@ -137,46 +151,58 @@ class LambMoments {
   int64_t height() const { return gradient_.height(); }
   int64_t width() const { return gradient_.width(); }
 
-  // Of elements that have advanced.
-  void direct(const KernelContext& c, const LambDirection<T>& formula, size_t first, size_t n,
-              T* direction) const {
+  // The direction of element i of a run whose elements have advanced.
+  auto standing(const KernelContext& c, const LambDirection<T>& formula, size_t first = 0) const {
     const T* p = c.in<T>(param_) + first;
     const T* m = c.out<T>(moment1_.out) + first;
     const T* v = c.out<T>(moment2_.out) + first;
-    FLEET_EACH_ALONE
-    for (size_t i = 0; i < n; ++i) direction[i] = formula(m[i], v[i], p[i]);
+    return [=](size_t i) { return formula(m[i], v[i], p[i]); };
   }
 
  private:
   static constexpr int64_t kTogether = 1024;  // elements whose direction is in the cache
 
-  template <class Grad>
-  void advance(const KernelContext& c, size_t first, size_t n, const Grad& grad) const {
+  // The same, of an element that advances just then.
+  template <class Formula, class Grad>
+  auto advancing(const KernelContext& c, const Formula& formula, size_t first,
+                 const Grad& grad) const {
     const T beta1 = static_cast<T>(attrs_.beta1);
     const T beta2 = static_cast<T>(attrs_.beta2);
+    const T* p = c.in<T>(param_) + first;
     const StateArrays<T> m(c, moment1_, first);
     const StateArrays<T> v(c, moment2_, first);
-    FLEET_EACH_ALONE
-    for (size_t i = 0; i < n; ++i) {
+    return [=](size_t i) {
       const T g = grad(i);
-      m.to[i] = beta1 * m.from[i] + (T{1} - beta1) * g;
-      v.to[i] = beta2 * v.from[i] + (T{1} - beta2) * g * g;
-    }
+      const T moment1 = beta1 * m.from[i] + (T{1} - beta1) * g;
+      const T moment2 = beta2 * v.from[i] + (T{1} - beta2) * g * g;
+      const T direction = formula(moment1, moment2, p[i]);
+      m.to[i] = moment1;
+      v.to[i] = moment2;
+      return direction;
+    };
   }
 
-  // Rows of a dense gradient advance, too.
-  void sum_squares(const KernelContext& c, const LambDirection<T>& formula, int64_t begin,
-                   int64_t end, T* direction, double* sums) const {
+  // Directions and sums of squares of rows, in tiles. element_of(first) gives what a run stores.
+  template <class ElementOf>
+  void sum_squares(const KernelContext& c, double* sums, T* kept,
+                   const ElementOf& element_of) const {
     const int64_t length = width();
-    const auto first = static_cast<size_t>(begin * length);
-    const auto n = static_cast<size_t>((end - begin) * length);
-    if (!gradient_.sparse()) advance(c, first, n, Elements<T>{gradient_.dense(c) + first});
-    direct(c, formula, first, n, direction);
-    const T* p = c.in<T>(param_) + first;
-    for (int64_t row = begin; row < end; ++row, p += length, direction += length) {
-      sums[row] = squared_row_sum(p, length);
-      sums[height() + row] = squared_row_sum(direction, length);
-    }
+    const int64_t together = std::max<int64_t>(1, kTogether / std::max<int64_t>(1, length));
+    c.tiles().split(height(), 2 * length, [&](int64_t begin, int64_t end) {
+      T* const passing = kept == nullptr ? tile_scratch<T>(together * length) : nullptr;
+      for (int64_t row = begin; row < end; row += together) {
+        const int64_t first = row * length;
+        const int64_t rows = std::min(together, end - row);
+        const T* p = c.in<T>(param_) + first;
+        T* direction = kept == nullptr ? passing : kept + first;
+        store_each(direction, static_cast<size_t>(rows * length),
+                   element_of(static_cast<size_t>(first)));
+        for (int64_t i = row; i < row + rows; ++i, p += length, direction += length) {
+          sums[i] = squared_row_sum(p, length);
+          sums[height() + i] = squared_row_sum(direction, length);
+        }
+      }
+    });
   }
 
   void advance_powers(const KernelContext& c) const {
@@ -203,26 +229,17 @@ T lamb_rate(T rate, T p_norm, T u_norm) {
   return rate * ratio;
 }
 
-// param -= lr * direction, which direct(first, n, to) gives to a loop of `n` elements.
-template <class T, class Direct>
+// param -= lr * direction(i) for each element i.
+template <class T, class Direction>
 void step_along(const KernelContext& c, const StateArrays<T>& p, T lr, int64_t numel,
-                const Direct& direct) {
-  constexpr int64_t kTogether = 1024;
-  c.tiles().split(numel, 4, [&](int64_t begin, int64_t end) {
-    T u[kTogether];
-    T sum{};
-    for (int64_t at = begin; at < end; at += kTogether) {
-      const int64_t n = std::min(kTogether, end - at);
-      direct(at, n, static_cast<T*>(u));
-      const T* from = p.from + at;
-      T* to = p.to + at;
-      FLEET_EACH_ALONE_ADDING(sum)
-      for (int64_t i = 0; i < n; ++i) {
-        to[i] = from[i] - lr * u[i];
-        sum += to[i];
-      }
-    }
-    c.add_written(sum);
+                const Direction& direction) {
+  c.tiles().split(numel, 1, [&](int64_t begin, int64_t end) {
+    const auto first = static_cast<size_t>(begin);
+    c.add_written(each_adding<T>(static_cast<size_t>(end - begin), [=](size_t i) {
+      const T moved = p.from[first + i] - lr * direction(first + i);
+      p.to[first + i] = moved;
+      return moved;
+    }));
   });
 }
 
@@ -232,12 +249,21 @@ std::unique_ptr<Prepared> prepare_lamb(PrepareContext& context) {
   const int rate = scalar_input<T>(context, "LearningRate");
   const StatePositions param = state<T>(context, "Param", "ParamOut");
   return make_prepared([=](const KernelContext& c) mutable {
+    const int64_t numel = moments.height() * moments.width();
     const LambDirection<T> formula = moments.formula(c);
-    const auto norms = moments.run(c, formula);
-    step_along(c, StateArrays<T>(c, param), lamb_rate(*c.in<T>(rate), norms.param, norms.direction),
-               moments.height() * moments.width(), [&](int64_t first, int64_t n, T* u) {
-                 moments.direct(c, formula, static_cast<size_t>(first), static_cast<size_t>(n), u);
-               });
+    const size_t sums_bytes = 2 * static_cast<size_t>(moments.height()) * sizeof(double);
+    const size_t kept_bytes = numel <= kKept ? static_cast<size_t>(numel) * sizeof(T) : 0;
+    std::byte* scratch = c.scratch().get(sums_bytes + kept_bytes);
+    auto* sums = reinterpret_cast<double*>(scratch);
+    T* kept = kept_bytes > 0 ? reinterpret_cast<T*>(scratch + sums_bytes) : nullptr;
+    const auto norms = moments.run(c, formula, sums, kept);
+    const T lr = lamb_rate(*c.in<T>(rate), norms.param, norms.direction);
+    const StateArrays<T> p(c, param);
+    if (kept != nullptr) {
+      step_along(c, p, lr, numel, [=](size_t i) { return kept[i]; });
+    } else {
+      step_along(c, p, lr, numel, moments.standing(c, formula));
+    }
   });
 }
 
@@ -261,8 +287,7 @@ std::unique_ptr<Prepared> prepare_lamb_apply(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) {
     const T lr = lamb_rate(*c.in<T>(rate), norm_of_rows<T>(c, p_rows), norm_of_rows<T>(c, u_rows));
     const T* u = c.in<T>(direction);
-    step_along(c, StateArrays<T>(c, param), lr, numel,
-               [=](int64_t first, int64_t n, T* to) { std::copy_n(u + first, n, to); });
+    step_along(c, StateArrays<T>(c, param), lr, numel, [=](size_t i) { return u[i]; });
   });
 }
 
