@@ -19,6 +19,7 @@
 #include "fleet/status_reporter.h"
 #include "fluid/data/formats/file_list.h"
 #include "fluid/io/checkpoint.h"
+#include "fluid/io/growing_tables.h"
 #include "fluid/io/inference_model.h"
 #include "fluid/mixed_precision/mixed_precision.h"
 #include "fluid/program/default_programs.h"
@@ -413,6 +414,25 @@ void Fleet::save_persistables(fluid::Executor& exe, const std::string& dirname) 
 
 void Fleet::load_persistables(fluid::Executor& exe, const std::string& dirname) {
   fluid::io::load_persistables(exe, dirname, minimized("load_persistables").rewritten->main);
+}
+
+uint64_t Fleet::end_pass(fluid::Executor& exe, const std::string& table,
+                         const fluid::tables::PassRule& rule) {
+  return minimized("end_pass").rewritten->runtime->end_pass(table, rule, exe.scope());
+}
+
+std::vector<std::filesystem::path> Fleet::save_table_delta(fluid::Executor& exe,
+                                                           const std::string& table,
+                                                           const std::filesystem::path& file) {
+  strategies::StrategyRuntime& runtime = *minimized("save_table_delta").rewritten->runtime;
+  if (runtime.keeps_tables()) return runtime.save_table_delta(table, file, exe.scope());
+  fluid::io::save_table_delta(exe.scope(), table, file);
+  return {file};
+}
+
+fluid::tables::TableStatistics Fleet::table_statistics(fluid::Executor& exe,
+                                                       const std::string& table) {
+  return minimized("table_statistics").rewritten->runtime->table_statistics(table, exe.scope());
 }
 
 void Fleet::save_inference_model(fluid::Executor& exe, const std::string& dirname,

@@ -12,6 +12,7 @@
 // so that several ranks can live in one process. Errors are thrown as fleet::Error.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,6 +24,7 @@
 #include "fleet/checkpoints/policy.h"
 #include "fluid/executor/executor.h"
 #include "fluid/optimizer/optimizer.h"
+#include "fluid/tables/growing_table.h"
 #include "role_maker/role_maker.h"
 #include "strategies/parameter_server/observer.h"
 #include "strategies/strategies.h"
@@ -142,6 +144,24 @@ class Fleet {
                             const std::vector<std::string>& feeds,
                             const std::vector<fluid::Variable>& targets,
                             const fluid::Program* main_program = nullptr);
+
+  // The end of a pass, such as an epoch or a day, of a growing table, wherever its rows are: its
+  // clock goes on, scores decay, rows go as the rule says (fluid/tables/growing_table.h). Every
+  // worker calls it between two steps; returns how many rows went. Throws UsageError, or
+  // ProgramError in one process, for a table that is not there, and UsageError for a rule that its
+  // rows lack the fields for.
+  uint64_t end_pass(fluid::Executor& exe, const std::string& table,
+                    const fluid::tables::PassRule& rule);
+
+  // What changed in a growing table since its last delta (sparse_embedding's `deltas`), as `file`,
+  // or as one file for each server, "7.0-of-2.delta" of "7.delta"; returns their paths.
+  // fluid::io::read_table_delta reads them. Every worker calls it between two steps.
+  std::vector<std::filesystem::path> save_table_delta(fluid::Executor& exe,
+                                                      const std::string& table,
+                                                      const std::filesystem::path& file);
+  // What a growing table holds and did, wherever its rows are; of servers, of all together. Any
+  // worker calls it.
+  fluid::tables::TableStatistics table_statistics(fluid::Executor& exe, const std::string& table);
 
   // In the beginning of the training loop, behind the startup program; every worker calls it. Loads
   // the newest checkpoint of the policy's folder, if there is one, and has the executor make more
@@ -277,6 +297,19 @@ inline void save_persistables(fluid::Executor& exe, const std::string& dirname) 
 }
 inline void load_persistables(fluid::Executor& exe, const std::string& dirname) {
   default_fleet().load_persistables(exe, dirname);
+}
+inline uint64_t end_pass(fluid::Executor& exe, const std::string& table,
+                         const fluid::tables::PassRule& rule) {
+  return default_fleet().end_pass(exe, table, rule);
+}
+inline std::vector<std::filesystem::path> save_table_delta(fluid::Executor& exe,
+                                                           const std::string& table,
+                                                           const std::filesystem::path& file) {
+  return default_fleet().save_table_delta(exe, table, file);
+}
+inline fluid::tables::TableStatistics table_statistics(fluid::Executor& exe,
+                                                       const std::string& table) {
+  return default_fleet().table_statistics(exe, table);
 }
 inline TrainStatus resume(fluid::Executor& exe, const CheckpointPolicy& policy) {
   return default_fleet().resume(exe, policy);

@@ -131,6 +131,17 @@ class TimedRuntime final : public strategies::ForwardingRuntime {
     const ScopedPhase scoped(*timer_, Phase::kBarrier);
     inner().spread_persistables(scope);
   }
+  uint64_t end_pass(const std::string& table, const fluid::tables::PassRule& rule,
+                    fluid::Scope& scope) override {
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
+    return inner().end_pass(table, rule, scope);
+  }
+  std::vector<std::filesystem::path> save_table_delta(const std::string& table,
+                                                      const std::filesystem::path& file,
+                                                      fluid::Scope& scope) override {
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
+    return inner().save_table_delta(table, file, scope);
+  }
   void begin_saving(fluid::Scope& scope) override {
     const ScopedPhase scoped(*timer_, Phase::kBarrier);
     inner().begin_saving(scope);

@@ -24,5 +24,6 @@
 #include "fluid/program/default_programs.h"
 #include "fluid/program/program.h"
 #include "fluid/program/variable.h"
+#include "fluid/tables/lookup/shared_table.h"
 
 namespace fluid = fleet::fluid;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "fluid/tables/growing_table.h"
 #include "strategies/runtime/strategy.h"
 
 namespace fleet::strategies {
@@ -93,6 +94,28 @@ class ForwardingRuntime : public StrategyRuntime {
   }
   bool gather(std::span<const std::string> names, fluid::Scope& scope) override {
     return inner_->gather(names, scope);
+  }
+  bool keeps_tables() const override { return inner_->keeps_tables(); }
+  TableFiles save_table(const std::string& table, const std::filesystem::path& folder,
+                        const std::string& name, bool states) override {
+    return inner_->save_table(table, folder, name, states);
+  }
+  void load_table(const std::string& table,
+                  const std::vector<std::filesystem::path>& files) override {
+    inner_->load_table(table, files);
+  }
+  uint64_t end_pass(const std::string& table, const fluid::tables::PassRule& rule,
+                    fluid::Scope& scope) override {
+    return inner_->end_pass(table, rule, scope);
+  }
+  std::vector<std::filesystem::path> save_table_delta(const std::string& table,
+                                                      const std::filesystem::path& file,
+                                                      fluid::Scope& scope) override {
+    return inner_->save_table_delta(table, file, scope);
+  }
+  fluid::tables::TableStatistics table_statistics(const std::string& table,
+                                                  const fluid::Scope& scope) override {
+    return inner_->table_statistics(table, scope);
   }
   void spread_persistables(fluid::Scope& scope) override { inner_->spread_persistables(scope); }
   void begin_saving(fluid::Scope& scope) override { inner_->begin_saving(scope); }

@@ -83,6 +83,7 @@ int report(const po::variables_map& options) {
   const auto text_points = static_cast<std::size_t>(style.columns);
   std::cout << tools::draw_text(tools::make_loss_chart(title, runs, text_points), style) << "\n";
   tools::print_runs_table(std::cout, runs);
+  tools::print_growing_tables(std::cout, runs);
   std::cout << "\n";
   if (options.count("svg") > 0) {
     write_file(options["svg"].as<std::string>(),

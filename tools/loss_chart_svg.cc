@@ -79,8 +79,7 @@ class Drawing {
                 str_cat(mode_label(run), ", ", run.processes,
                         run.processes == 1 ? " process" : " processes"));
       svg_.text(left + 50, top + 18, "soft tick", "start",
-                str_cat(fixed(run.steps_per_s, 0), " steps/s, ", fixed(run.accuracy * 100, 1),
-                        " % test accuracy"));
+                str_cat(fixed(run.steps_per_s, 0), " steps/s", score_of(run)));
       if (shares_cores(run)) {
         svg_.text(left + 50, top + 34, "soft tick", "start",
                   str_cat("its ", run.processes, " processes take turns on ", run.cores,

@@ -32,6 +32,44 @@ std::vector<LossPoint> curve(const Json& object, const std::string& where) {
   return points;
 }
 
+std::optional<double> number_if_there(const Json& object, const char* key,
+                                      const std::string& where) {
+  if (!object.contains(key)) return std::nullopt;
+  return json_number(object, key, where);
+}
+
+// A table's number, and what it is called in the file.
+struct TableNumber {
+  const char* key;
+  double TableMetrics::*number;
+};
+constexpr TableNumber kTableNumbers[] = {
+    {"rows", &TableMetrics::rows},         {"bytes", &TableMetrics::bytes},
+    {"hits", &TableMetrics::hits},         {"misses", &TableMetrics::misses},
+    {"admitted", &TableMetrics::admitted}, {"refused", &TableMetrics::refused},
+    {"evicted", &TableMetrics::evicted},
+};
+
+std::vector<TableMetrics> tables_of(const Json& object, const std::string& where) {
+  std::vector<TableMetrics> tables;
+  if (!object.contains("tables")) return tables;
+  const Json& entries = object["tables"];
+  if (!entries.is_object()) bad_json(where, "an object for \"tables\"", entries.type_name());
+  for (const auto& [name, numbers] : entries.items()) {
+    if (!numbers.is_object()) bad_json(where, "an object for each table", numbers.type_name());
+    TableMetrics& table = tables.emplace_back();
+    table.name = name;
+    for (const TableNumber& one : kTableNumbers) {
+      table.*one.number = json_number(numbers, one.key, where);
+    }
+  }
+  return tables;
+}
+
+std::string share(std::optional<double> value) {
+  return value ? fixed(*value * 100, 2) + " %" : "";
+}
+
 }  // namespace
 
 RunMetrics parse_metrics(const std::string& text, const std::string& where) {
@@ -44,9 +82,11 @@ RunMetrics parse_metrics(const std::string& text, const std::string& where) {
           .steps_per_s = json_number(object, "steps_per_s", where),
           .first_loss = json_number(object, "first_loss", where),
           .last_loss = json_number(object, "last_loss", where),
-          .accuracy = json_number(object, "accuracy", where),
+          .accuracy = number_if_there(object, "accuracy", where),
+          .auc = number_if_there(object, "auc", where),
           .seconds_to_first_step = json_number(object, "seconds_to_first_step", where),
-          .loss = curve(object, where)};
+          .loss = curve(object, where),
+          .tables = tables_of(object, where)};
 }
 
 RunMetrics read_metrics(const std::filesystem::path& file) {
@@ -63,8 +103,15 @@ std::string summary_json(std::span<const RunMetrics> runs) {
                        {"steps_per_s", run.steps_per_s},
                        {"first_loss", run.first_loss},
                        {"last_loss", run.last_loss},
-                       {"accuracy", run.accuracy},
                        {"seconds_to_first_step", run.seconds_to_first_step}});
+    auto& object = summary.back();
+    if (run.accuracy) object["accuracy"] = *run.accuracy;
+    if (run.auc) object["auc"] = *run.auc;
+    for (const TableMetrics& table : run.tables) {
+      for (const TableNumber& one : kTableNumbers) {
+        object["tables"][table.name][one.key] = table.*one.number;
+      }
+    }
   }
   return summary.dump(2) + "\n";
 }
@@ -113,14 +160,49 @@ std::string mode_label(const RunMetrics& run) {
   return label;
 }
 
+std::string score_of(const RunMetrics& run) {
+  if (run.accuracy) return str_cat(", ", fixed(*run.accuracy * 100, 1), " % test accuracy");
+  if (run.auc) return str_cat(", test AUC ", fixed(*run.auc, 4));
+  return "";
+}
+
 void print_runs_table(std::ostream& out, std::span<const RunMetrics> runs) {
-  TextTable table(
-      {"mode", "processes", "cores", "steps/s", "first loss", "last loss", "test accuracy"});
+  const auto any = [runs](const auto& score) {
+    return std::any_of(runs.begin(), runs.end(),
+                       [&](const RunMetrics& run) { return (run.*score).has_value(); });
+  };
+  const bool accuracy = any(&RunMetrics::accuracy);
+  const bool auc = any(&RunMetrics::auc);
+  std::vector<std::string> titles = {"mode",    "processes",  "cores",
+                                     "steps/s", "first loss", "last loss"};
+  if (accuracy) titles.emplace_back("test accuracy");
+  if (auc) titles.emplace_back("test AUC");
+  TextTable table(titles);
   for (const RunMetrics& run : runs) {
-    table.add_row({mode_label(run), str_cat(run.processes), str_cat(run.cores),
-                   fixed(run.steps_per_s, 0), fixed(run.first_loss, 6), fixed(run.last_loss, 6),
-                   fixed(run.accuracy * 100, 2) + " %"});
+    std::vector<std::string> row = {mode_label(run),          str_cat(run.processes),
+                                    str_cat(run.cores),       fixed(run.steps_per_s, 0),
+                                    fixed(run.first_loss, 6), fixed(run.last_loss, 6)};
+    if (accuracy) row.push_back(share(run.accuracy));
+    if (auc) row.push_back(run.auc ? fixed(*run.auc, 6) : "");
+    table.add_row(row);
   }
+  table.print(out);
+}
+
+void print_growing_tables(std::ostream& out, std::span<const RunMetrics> runs) {
+  const bool any = std::any_of(runs.begin(), runs.end(),
+                               [](const RunMetrics& run) { return !run.tables.empty(); });
+  if (!any) return;
+  TextTable table(
+      {"growing table", "mode", "rows", "MB", "hits", "misses", "admitted", "refused", "evicted"});
+  for (const RunMetrics& run : runs) {
+    for (const TableMetrics& one : run.tables) {
+      table.add_row({one.name, mode_label(run), fixed(one.rows, 0), fixed(1e-6 * one.bytes, 1),
+                     fixed(one.hits, 0), fixed(one.misses, 0), fixed(one.admitted, 0),
+                     fixed(one.refused, 0), fixed(one.evicted, 0)});
+    }
+  }
+  out << "\n";
   table.print(out);
 }
 

@@ -16,8 +16,21 @@ struct LossPoint {
   double loss = 0;
 };
 
+// What a growing table held at the end, and did.
+struct TableMetrics {
+  std::string name;
+  double rows = 0;
+  double bytes = 0;
+  double hits = 0;  // lookups of training of ids with rows
+  double misses = 0;
+  double admitted = 0;
+  double refused = 0;
+  double evicted = 0;
+};
+
 // One run. The file is a JSON object with these keys; `loss` is an array of [step, loss] with
-// growing steps.
+// growing steps, `tables` an object with the numbers of each table by its name. What is optional
+// may be missing.
 struct RunMetrics {
   std::string mode;  // local, parameter_server or collective
   int processes = 1;
@@ -26,9 +39,11 @@ struct RunMetrics {
   double steps_per_s = 0;
   double first_loss = 0;
   double last_loss = 0;
-  double accuracy = 0;  // 0..1, on the test rows
+  std::optional<double> accuracy;  // 0..1, on the test rows
+  std::optional<double> auc;       // area under the curve, on the test rows
   double seconds_to_first_step = 0;
   std::vector<LossPoint> loss;
+  std::vector<TableMetrics> tables;
 };
 
 // Throws ResourceError when the file cannot be read, and when its content is not as described.
@@ -62,7 +77,13 @@ bool shares_cores(const RunMetrics& run);
 // "parameter_server" as people read it: "parameter server".
 std::string mode_label(const RunMetrics& run);
 
-// One row a run: mode, processes, cores, steps/s, first loss, last loss, test accuracy.
+// ", 97.5 % test accuracy", or another score; empty without one.
+std::string score_of(const RunMetrics& run);
+
+// One row a run: mode, processes, cores, steps/s, first loss, last loss, and the scores that runs
+// have.
 void print_runs_table(std::ostream& out, std::span<const RunMetrics> runs);
+// One row for each growing table of a run; nothing where no run has one.
+void print_growing_tables(std::ostream& out, std::span<const RunMetrics> runs);
 
 }  // namespace fleet::tools

@@ -1,9 +1,13 @@
 // Predicts clicks: 26 categories, whose ids look rows of one table up, and 13 numbers go through
 // three hidden layers. The table has a height, to which ids are hashed, or grows. Files are in the
 // format of Criteo's logs; fleet-make-criteo writes some.
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -17,6 +21,8 @@ namespace {
 
 namespace data = fluid::data;
 namespace layers = fluid::layers;
+
+using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kEmbedding = 10;
 
@@ -116,6 +122,35 @@ void load(data::DatasetBase& dataset, const quick_start::Options& options) {
   dataset.load_into_memory();
 }
 
+// The losses of this worker's batches, now and then, which are logged as well.
+struct Curve {
+  std::vector<std::pair<uint64_t, double>> points;
+  uint64_t before = 0;  // batches of the epochs that are over
+  fleet::Logger logger = fleet::Logger(fleet::LogLevel::kInfo);
+
+  void add(const fluid::DatasetProgress& now) {
+    const double loss = now.fetched[0].item<double>();
+    points.emplace_back(before + now.batches, loss);
+    logger.info("ctr_dnn", "progress",
+                {{"batches", before + now.batches},
+                 {"samples_per_s", std::llround(now.samples_per_second)},
+                 {"loss", loss},
+                 {"auc", now.fetched[1].item<double>()}});
+  }
+};
+
+nlohmann::json tables_json(fluid::Executor& exe) {
+  const auto now = fleet::table_statistics(exe, "ids");
+  return {{"ids",
+           {{"rows", now.rows},
+            {"bytes", now.bytes},
+            {"hits", now.hits},
+            {"misses", now.misses},
+            {"admitted", now.admitted},
+            {"refused", now.refused},
+            {"evicted", now.evicted}}}};
+}
+
 void write_metrics(const std::string& file, const nlohmann::json& metrics) {
   if (file.empty() || std::ofstream(file) << metrics.dump(1) << "\n" << std::flush) return;
   fleet::throw_error(fleet::ErrorCode::kInput, {.what = "the report cannot be written",
@@ -125,26 +160,43 @@ void write_metrics(const std::string& file, const nlohmann::json& metrics) {
                                                 .fix = "correct --metrics_file"});
 }
 
-// Before hours of training, not behind them.
-void check_files(const quick_start::Options& options, bool has_servers) {
-  if (!has_servers || !grows(options)) return;
-  const bool saves = !options.model_dir.empty();
-  if (!saves && options.init_from.empty()) return;
-  fleet::throw_error(fleet::ErrorCode::kNotSupported,
-                     {.what = "growing tables on servers are saved by checkpoints alone",
-                      .where = saves ? "--model_dir" : "--init_from",
-                      .expected = "a table with a height, or one process",
-                      .got = "--table growing in a job with servers",
-                      .fix = "leave it out, or use --table distributed"});
+struct Training {
+  fluid::DatasetResult last;  // epoch
+  Curve curve;
+  double seconds = 0;
+  uint64_t samples = 0;
+  double seconds_to_first_step = 0;
+};
+
+Training train_epochs(fluid::Executor& exe, const Net& net, const quick_start::Options& options,
+                      Clock::time_point start) {
+  Training training;
+  auto dataset = clicks("InMemoryDataset", "part-*", net, options);
+  if (options.epochs > 0) load(*dataset, options);
+  training.seconds_to_first_step = std::chrono::duration<double>(Clock::now() - start).count();
+  for (int epoch = 0; epoch < options.epochs; ++epoch) {
+    dataset->local_shuffle(options.seed + static_cast<uint64_t>(epoch));
+    training.last =
+        exe.train_from_dataset(fluid::default_main_program(), *dataset,
+                               {.fetch_list = {net.cost, net.auc.auc},
+                                .fetch_info = {"loss", "auc"},
+                                .print_period = options.print_period,
+                                .fetch_handler = [&](const auto& now) { training.curve.add(now); },
+                                .hogwild = options.hogwild});
+    training.seconds += training.last.seconds;
+    training.samples += training.last.samples;
+    training.curve.before += training.last.batches;
+  }
+  return training;
 }
 
 int train(const quick_start::Options& options) {
+  const auto start = Clock::now();
   fluid::default_startup_program().set_random_seed(options.seed);
   const Net net = ctr_dnn(options);
   fluid::optimizer::Adam adam({.learning_rate = options.learning_rate, .lazy_mode = true});
 
   fleet::init(quick_start::make_role_maker(options));
-  check_files(options, fleet::server_num() > 0);
   auto optimizer = fleet::distributed_optimizer(adam, quick_start::make_strategy(options));
   optimizer.minimize(net.cost);
   if (fleet::is_server()) return fleet::run_server();
@@ -154,19 +206,7 @@ int train(const quick_start::Options& options) {
   exe.run(fluid::default_startup_program());
   if (!options.init_from.empty()) fluid::io::load_persistables(exe, options.init_from);
 
-  auto dataset = clicks("InMemoryDataset", "part-*", net, options);
-  if (options.epochs > 0) load(*dataset, options);
-  fluid::DatasetResult trained;
-  double samples_per_second = 0;
-  for (int epoch = 0; epoch < options.epochs; ++epoch) {
-    dataset->local_shuffle(options.seed + static_cast<uint64_t>(epoch));
-    trained = exe.train_from_dataset(fluid::default_main_program(), *dataset,
-                                     {.fetch_list = {net.cost, net.auc.auc},
-                                      .fetch_info = {"loss", "auc"},
-                                      .print_period = options.print_period,
-                                      .hogwild = options.hogwild});
-    samples_per_second += static_cast<double>(trained.samples) / trained.seconds / options.epochs;
-  }
+  const Training trained = train_epochs(exe, net, options, start);
 
   // Saving gathers what only servers have.
   if (!options.model_dir.empty()) fluid::io::save_persistables(exe, options.model_dir);
@@ -178,18 +218,33 @@ int train(const quick_start::Options& options) {
                          {.print_period = options.print_period});
   const double auc =
       fleet::util::get_global_auc(exe.scope(), net.auc.states[2].name(), net.auc.states[3].name());
-  const double rate = fleet::all_reduce_worker(std::vector{samples_per_second})[0];
+  const double own_rate =
+      trained.seconds > 0 ? static_cast<double>(trained.samples) / trained.seconds : 0;
+  const double rate = fleet::all_reduce_worker(std::vector{own_rate})[0];
+  const nlohmann::json tables = grows(options) ? tables_json(exe) : nlohmann::json::object();
   fleet::stop_worker();
   if (!fleet::is_first_worker()) return 0;
-  const double loss = trained.batches == 0 ? 0 : trained.fetched[0].item<double>();
+  const double loss = trained.last.batches == 0 ? 0 : trained.last.fetched[0].item<double>();
   std::printf("%s: %d epochs, %.0f samples/s, last loss %.6f, test AUC %.6f\n",
               fleet::mode().c_str(), options.epochs, rate, loss, auc);
-  write_metrics(options.metrics_file, {{"mode", fleet::mode()},
-                                       {"strategy", options.strategy},
-                                       {"epochs", options.epochs},
-                                       {"samples_per_s", rate},
-                                       {"last_loss", loss},
-                                       {"auc", auc}});
+  const Curve& curve = trained.curve;
+  nlohmann::json losses = nlohmann::json::array();
+  for (const auto& [batch, value] : curve.points) losses.push_back({batch, value});
+  write_metrics(options.metrics_file,
+                {{"mode", fleet::mode()},
+                 {"strategy", options.strategy},
+                 {"processes", std::max(1, fleet::worker_num() + fleet::server_num())},
+                 {"cores", std::thread::hardware_concurrency()},
+                 {"steps", curve.before},
+                 {"steps_per_s",
+                  trained.seconds > 0 ? static_cast<double>(curve.before) / trained.seconds : 0},
+                 {"samples_per_s", rate},
+                 {"first_loss", curve.points.empty() ? loss : curve.points.front().second},
+                 {"last_loss", loss},
+                 {"auc", auc},
+                 {"seconds_to_first_step", trained.seconds_to_first_step},
+                 {"loss", losses},
+                 {"tables", tables}});
   return 0;
 }
 

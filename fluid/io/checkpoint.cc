@@ -1,5 +1,6 @@
 #include "fluid/io/checkpoint.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -7,9 +8,12 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/core/interleaved_rows.h"
+#include "fluid/io/growing_tables.h"
 #include "fluid/io/persistables.h"
 #include "fluid/io/table_files.h"
+#include "fluid/ops/distributed/table_ops.h"
 #include "fluid/program/interleaved.h"
+#include "fluid/tables/table_loading.h"
 
 namespace fleet::fluid::io {
 namespace {
@@ -79,18 +83,44 @@ void save_persistables(Executor& executor, const std::filesystem::path& director
   // What is gathered does not take the place of what this worker trains.
   Scope gathered(&executor.scope());
   if (runtime != nullptr && !runtime->gather_persistables(gathered)) return;
-  fluid::save_persistables(gathered, directory, source_of(program, runtime));
+  const auto tables = runtime != nullptr && runtime->keeps_tables()
+                          ? tables_of_servers(*runtime, true)
+                          : tables_of_scope(gathered, true);
+  fluid::save_persistables(gathered, directory, source_of(program, runtime), *tables);
 }
 
 void load_persistables(Executor& executor, const std::filesystem::path& directory,
                        const Program& program) {
   CommRuntime* runtime = runtime_of(program);
-  fluid::load_persistables(executor, directory, source_of(program, runtime));
+  fluid::load_persistables(executor, directory, source_of(program, runtime), runtime);
   if (runtime != nullptr) runtime->spread_persistables(executor.scope());
 }
 
+namespace {
+
+// Of the buckets that this server keeps.
+void load_table_part(const Program& program, const VarDesc& var, const Scope& scope,
+                     const std::filesystem::path& directory) {
+  const auto& endpoints = program.distribution().endpoints;
+  const auto own =
+      std::find(endpoints.begin(), endpoints.end(), program.distribution().ps_endpoint);
+  const auto index = static_cast<size_t>(own - endpoints.begin());
+  const auto mine = [&](uint32_t bucket) {
+    return own == endpoints.end() || server_of_bucket(bucket, endpoints.size()) == index;
+  };
+  const auto files = files_of(directory, saved_tables(directory), var.name);
+  growing_table(scope, var.name)->alone([&](tables::GrowingTable& rows) {
+    return tables::load_table(rows, files, mine);
+  });
+}
+
+}  // namespace
+
 void load_slices(const Program& program, Scope& scope, const std::filesystem::path& directory) {
   const NamedTensors saved = load_tensors(directory);
+  for (const VarDesc* var : growing_tables(program)) {
+    load_table_part(program, *var, scope, directory);
+  }
   for (const VarDesc* var : program.global_block().vars()) {
     const Value* value = scope.find(var->name);
     const auto* initial = value == nullptr ? nullptr : std::get_if<Tensor>(value);

@@ -1,7 +1,6 @@
 #include "fluid/io/growing_tables.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <optional>
 #include <utility>
@@ -32,15 +31,19 @@ using tables::SharedTable;
 
 constexpr const char* kMake = "make_growing_table";
 
-std::string free_name(const std::string& variable, const SavedTables& former) {
+std::string free_base(const std::string& variable, const SavedTables& former) {
   for (int number = 0;; ++number) {
-    std::string name = str_cat(file_name_of(variable), ".", number, ".table");
-    const bool taken = std::any_of(former.files.begin(), former.files.end(),
-                                   [&](const auto& file) { return file.second == name; });
-    if (!taken) return name;
+    std::string base = str_cat(file_name_of(variable), ".", number);
+    const bool taken =
+        std::any_of(former.files.begin(), former.files.end(), [&](const auto& table) {
+          return std::any_of(table.second.begin(), table.second.end(),
+                             [&](const std::string& file) { return file.starts_with(base + "."); });
+        });
+    if (!taken) return base;
   }
 }
 
+// With the states that its files have.
 Operator maker_of(const std::string& variable, const tables::TableOptions& options) {
   Operator op;
   op.type = kMake;
@@ -79,21 +82,12 @@ void check_width(const path& folder, const VarDesc& var, const tables::TableOpti
 
 std::shared_ptr<SharedTable> read_table(const path& folder, const SavedTables& saved,
                                         const VarDesc& var, const Scope& scope) {
-  const auto file = saved.files.find(var.name);
-  if (file == saved.files.end()) {
-    throw_error(ErrorCode::kInvalidProgram,
-                {.what = "the saved model lacks a growing table of the program",
-                 .where = str_cat("variable '", var.name, "' in ", folder.string()),
-                 .expected = "a file of its rows",
-                 .got = "nothing",
-                 .fix = "load a model that this program saved"});
-  }
+  const std::vector<path> files = files_of(folder, saved, var.name);
   const Value* value = scope.find(var.name);
   const auto there = value == nullptr ? nullptr : tables::table_of(*value);
   const tables::TableOptions options =
       there != nullptr ? there->options() : saved_options(folder, saved, var.name);
   check_width(folder, var, options);
-  const std::array files = {folder / file->second};
   return load_growing_table(options, files);
 }
 
@@ -111,9 +105,18 @@ TableSave::~TableSave() {
 }
 
 uint64_t TableSave::finish() {
-  while (table_->alone([this](GrowingTable&) { return saver_->collect(); })) saver_->write();
-  table_->alone([this](GrowingTable&) { saver_->commit(); });
+  write();
+  commit();
   return saver_->rows();
+}
+
+uint64_t TableSave::write() {
+  while (table_->alone([this](GrowingTable&) { return saver_->collect(); })) saver_->write();
+  return saver_->rows();
+}
+
+void TableSave::commit() {
+  table_->alone([this](GrowingTable&) { saver_->commit(); });
 }
 
 std::string file_name_of(const std::string& variable) {
@@ -144,37 +147,122 @@ uint64_t save_table_delta(const Scope& scope, const std::string& name, const pat
   return TableSave(growing_table(scope, name), file, {.delta = true}, files).finish();
 }
 
-void read_table_delta(const Scope& scope, const std::string& name, const path& file,
+void read_table_delta(const Scope& scope, const std::string& name, std::span<const path> parts,
                       FileSystem& files) {
   growing_table(scope, name)->alone([&](GrowingTable& table) {
-    tables::DeltaReader(table, {table.delta_number()}).read(file, {}, files);
+    tables::DeltaReader reader(table, std::vector<uint64_t>(parts.size(), table.delta_number()));
+    for (const path& part : parts) reader.read(part, {}, files);
   });
 }
 
-SavedTables write_tables(const path& folder, const NamedTables& tables, const SavedTables& former) {
+namespace {
+
+void require_all_rows(const SharedTable& table) {
+  if (!table.is_part()) return;
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "a worker that trains alone has some rows of a table, the servers have all",
+               .where = str_cat("growing table '", table.options().name, "'"),
+               .expected = "a save by the job",
+               .got = "one of this worker's scope",
+               .fix = "call fleet::save_inference_model or fleet::save_persistables in every "
+                      "worker"});
+}
+
+class ScopeTables final : public TableWriter {
+ public:
+  ScopeTables(const Scope& scope, bool states) : scope_(scope), states_(states) {}
+
+  std::vector<TableFiles> write(const path& folder, const std::vector<std::string>& tables,
+                                const std::vector<std::string>& bases) override {
+    std::vector<TableFiles> written;
+    std::vector<std::unique_ptr<TableSave>> saves;
+    for (size_t i = 0; i < tables.size(); ++i) {
+      const auto table = growing_table(scope_, tables[i]);
+      require_all_rows(*table);
+      written.push_back({{bases[i] + ".table"}, table->options()});
+      if (!states_) written.back().options.states.clear();
+      saves.push_back(std::make_unique<TableSave>(table, folder / written.back().names.front(),
+                                                  tables::TableSaveOptions{.states = states_}));
+    }
+    for (const auto& save : saves) save->finish();
+    return written;
+  }
+
+ private:
+  const Scope& scope_;
+  const bool states_;
+};
+
+class ServerTables final : public TableWriter {
+ public:
+  ServerTables(CommRuntime& runtime, bool states) : runtime_(runtime), states_(states) {}
+
+  std::vector<TableFiles> write(const path& folder, const std::vector<std::string>& tables,
+                                const std::vector<std::string>& bases) override {
+    make_directory(folder);
+    std::vector<TableFiles> written;
+    for (size_t i = 0; i < tables.size(); ++i) {
+      written.push_back(runtime_.save_table(tables[i], folder, bases[i], states_));
+      if (!states_) written.back().options.states.clear();
+    }
+    return written;
+  }
+
+ private:
+  CommRuntime& runtime_;
+  const bool states_;
+};
+
+}  // namespace
+
+std::unique_ptr<TableWriter> tables_of_scope(const Scope& scope, bool states) {
+  return std::make_unique<ScopeTables>(scope, states);
+}
+
+std::unique_ptr<TableWriter> tables_of_servers(CommRuntime& runtime, bool states) {
+  return std::make_unique<ServerTables>(runtime, states);
+}
+
+SavedTables write_tables(const path& folder, const std::vector<std::string>& tables,
+                         TableWriter& writer, const SavedTables& former) {
   SavedTables saved;
   if (tables.empty()) return saved;
+  std::vector<std::string> bases;
+  bases.reserve(tables.size());
+  for (const std::string& name : tables) bases.push_back(free_base(name, former));
+  std::vector<TableWriter::TableFiles> written = writer.write(folder, tables, bases);
   Program makers;
-  // All begin here: training goes on while files are written.
-  std::vector<std::unique_ptr<TableSave>> saves;
-  for (const auto& [name, table] : tables) {
-    saved.files[name] = free_name(name, former);
-    saves.push_back(std::make_unique<TableSave>(table, folder / saved.files[name]));
-  }
-  for (const auto& save : saves) save->finish();
-  for (const auto& [name, table] : tables) {
-    makers.global_block().append_op(maker_of(name, table->options()));
+  for (size_t i = 0; i < tables.size(); ++i) {
+    makers.global_block().append_op(maker_of(tables[i], written[i].options));
+    saved.files[tables[i]] = std::move(written[i].names);
   }
   saved.makers = makers.to_json();
   return saved;
 }
 
 void remove_tables(const path& folder, const SavedTables& former, const SavedTables& now) {
-  for (const auto& [name, file] : former.files) {
+  for (const auto& [name, files] : former.files) {
     const auto kept = now.files.find(name);
-    if (kept != now.files.end() && kept->second == file) continue;
-    static_cast<void>(system_files().remove(folder / file));
+    if (kept != now.files.end() && kept->second == files) continue;
+    for (const std::string& file : files) {
+      static_cast<void>(system_files().remove(folder / file));
+    }
   }
+}
+
+std::vector<path> files_of(const path& folder, const SavedTables& saved, const std::string& table) {
+  const auto files = saved.files.find(table);
+  if (files == saved.files.end()) {
+    throw_error(ErrorCode::kInvalidProgram,
+                {.what = "the saved model lacks a growing table of the program",
+                 .where = str_cat("variable '", table, "' in ", folder.string()),
+                 .expected = "a file of its rows",
+                 .got = "nothing",
+                 .fix = "load a model that this program saved"});
+  }
+  std::vector<path> paths;
+  for (const std::string& file : files->second) paths.push_back(folder / file);
+  return paths;
 }
 
 NamedTables read_tables(const path& folder, const SavedTables& saved, const Program& program,

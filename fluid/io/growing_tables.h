@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/files/file_system.h"
+#include "fluid/kernels/comm_runtime.h"
 #include "fluid/program/program.h"
 #include "fluid/tables/lookup/shared_table.h"
 #include "fluid/tables/table_saver.h"
@@ -39,6 +40,9 @@ class TableSave {
   const std::filesystem::path& file() const { return file_; }
   // Writes all of it. Returns how many rows there are.
   uint64_t finish();
+  // The same in two steps: the file has its name, and a delta is one, behind the second.
+  uint64_t write();
+  void commit();
 
  private:
   std::shared_ptr<tables::SharedTable> table_;
@@ -61,30 +65,60 @@ std::shared_ptr<tables::SharedTable> load_growing_table(
 // ResourceError.
 uint64_t save_table_delta(const Scope& scope, const std::string& name,
                           const std::filesystem::path& file, FileSystem& files = system_files());
-// Brings the scope's table up to date: the delta that follows what the table has. Throws UsageError
-// for one that was read before, or does not follow; ResourceError for a damaged file. The table is
-// then as before.
+// Brings the scope's table up to date: the delta that follows what the table has; `parts`: its
+// files, of as many servers as wrote them. Throws UsageError for one that was read before, or does
+// not follow; ResourceError for a damaged file. Rows of that file are then as before; a delta of
+// which some files were read may be read again.
 void read_table_delta(const Scope& scope, const std::string& name,
-                      const std::filesystem::path& file, FileSystem& files = system_files());
+                      std::span<const std::filesystem::path> parts,
+                      FileSystem& files = system_files());
+inline void read_table_delta(const Scope& scope, const std::string& name,
+                             const std::filesystem::path& file,
+                             FileSystem& files = system_files()) {
+  read_table_delta(scope, name, std::span(&file, 1), files);
+}
 
 // Tables by the names of their variables.
 using NamedTables = std::map<std::string, std::shared_ptr<tables::SharedTable>>;
 
 // What a manifest says of the tables of a folder.
 struct SavedTables {
-  std::map<std::string, std::string> files;  // names in the folder, by variable
+  // Names in the folder, by variable: one, or as many as servers wrote.
+  std::map<std::string, std::vector<std::string>> files;
   // A program whose ops make the tables, empty, as they were (Program::to_json).
   std::string makers;
 };
 
-// Writes each table to a file of its own, as it is at the beginning of the call; rows that training
-// changes meanwhile are kept in memory until they are written. Files that `former` names stay as
-// they are until remove_tables().
-SavedTables write_tables(const std::filesystem::path& folder, const NamedTables& tables,
+// Writes the tables of some variables into files of their own, each as it is at one moment.
+class TableWriter {
+ public:
+  virtual ~TableWriter() = default;
+  // All at once, as they are at the beginning of the call; rows that training changes meanwhile are
+  // kept in memory until they are written. Names begin with those of `bases`.
+  using TableFiles = CommRuntime::TableFiles;
+  virtual std::vector<TableFiles> write(const std::filesystem::path& folder,
+                                        const std::vector<std::string>& tables,
+                                        const std::vector<std::string>& bases) = 0;
+};
+
+// Of the folder's manifest.
+SavedTables saved_tables(const std::filesystem::path& folder);
+
+// `states`: of optimizers are written, too. Of a scope, which outlives the writer.
+std::unique_ptr<TableWriter> tables_of_scope(const Scope& scope, bool states);
+// Of the servers of a job.
+std::unique_ptr<TableWriter> tables_of_servers(CommRuntime& runtime, bool states);
+
+// Files that `former` names stay as they are until remove_tables().
+SavedTables write_tables(const std::filesystem::path& folder,
+                         const std::vector<std::string>& tables, TableWriter& writer,
                          const SavedTables& former);
 // Takes the files of `former` away that `now` does not name.
 void remove_tables(const std::filesystem::path& folder, const SavedTables& former,
                    const SavedTables& now);
+// The paths of a table's files; ProgramError for one that was not saved.
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& folder,
+                                            const SavedTables& saved, const std::string& table);
 // New tables with what the folder has of those that the program has, of the options that the
 // scope's have, or else of those that were saved. Throws ProgramError for a table that was not
 // saved, or of another width, UsageError for one with other states, ResourceError for damaged

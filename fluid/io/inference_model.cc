@@ -162,13 +162,13 @@ InferenceModel inference_model(const std::vector<std::string>& feeds,
 }
 
 void write_model(const std::filesystem::path& directory, const InferenceModel& model,
-                 const Scope& scope) {
+                 const Scope& scope, TableWriter& tables) {
   const Json json = {{"format_version", kModelVersion},
                      {"feeds", model.feeds},
                      {"fetches", model.fetches},
                      {"program", model.program.to_json()}};
   const std::string text = json.dump(1) + "\n";
-  fluid::save_persistables(scope, directory, model.program);
+  fluid::save_persistables(scope, directory, model.program, tables);
   write_file_atomically(directory / kModelFile, std::as_bytes(std::span(text)));
 }
 
@@ -212,7 +212,9 @@ void save_inference_model(const std::filesystem::path& directory,
                           const std::vector<std::string>& feeds,
                           const std::vector<Variable>& targets, Executor& executor,
                           const Program& program) {
-  write_model(directory, inference_model(feeds, targets, program), executor.scope());
+  const Scope& scope = executor.scope();
+  write_model(directory, inference_model(feeds, targets, program), scope,
+              *tables_of_scope(scope, false));
 }
 
 void save_inference_model(const std::filesystem::path& directory,
@@ -223,7 +225,10 @@ void save_inference_model(const std::filesystem::path& directory,
   std::vector<std::string> names;
   for (const VarDesc* var : persistables(model.program)) names.push_back(var->name);
   Scope gathered(&executor.scope());
-  if (runtime.gather(names, gathered)) write_model(directory, model, gathered);
+  if (!runtime.gather(names, gathered)) return;
+  const auto tables =
+      runtime.keeps_tables() ? tables_of_servers(runtime, false) : tables_of_scope(gathered, false);
+  write_model(directory, model, gathered, *tables);
 }
 
 InferenceModel load_inference_model(const std::filesystem::path& directory, Executor& executor,

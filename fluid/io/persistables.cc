@@ -35,26 +35,37 @@ Json read_manifest(const std::filesystem::path& directory) {
 }
 
 // What a manifest says of growing tables; nothing for one that is damaged, or says nothing.
-io::SavedTables tables_of(const Json& manifest) {
+io::SavedTables tables_in(const Json& manifest) {
   io::SavedTables tables;
   if (!manifest.is_object() || !manifest.contains("tables")) return tables;
   const Json& entries = manifest["tables"];
   if (!entries.is_object()) return tables;
-  for (const auto& [name, file] : entries.items()) {
-    if (!file.is_string()) continue;
-    const std::filesystem::path path = file.get<std::string>();
-    if (path.filename() == path && path.extension() == ".table") tables.files[name] = path.string();
+  for (const auto& [name, files] : entries.items()) {
+    for (const Json& file : files.is_array() ? files : Json::array({files})) {
+      if (!file.is_string()) continue;
+      const std::filesystem::path path = file.get<std::string>();
+      const bool here = path.filename() == path && path.extension() == ".table";
+      if (here) tables.files[name].push_back(path.string());
+    }
   }
   const Json makers = manifest.value("table_makers", Json());
   if (makers.is_string()) tables.makers = makers.get<std::string>();
   return tables;
 }
 
+}  // namespace
+
+io::SavedTables io::saved_tables(const std::filesystem::path& folder) {
+  return tables_in(read_manifest(folder));
+}
+
+namespace {
+
 // Of what the directory held before, if it held anything.
 io::SavedTables former_tables(const std::filesystem::path& directory) {
   std::error_code error;
   if (!std::filesystem::exists(directory / kManifestFile, error)) return {};
-  return tables_of(read_manifest(directory));
+  return tables_in(read_manifest(directory));
 }
 
 // Fails unless the parameter file is the one that the manifest was written for.
@@ -85,9 +96,9 @@ void check_manifest(const std::filesystem::path& directory,
 // The manifest last. Tables of the save before stay until it is there; its parameters do not, and
 // the manifest's checksum tells.
 void save_all(const std::filesystem::path& directory, const NamedTensors& tensors,
-              const io::NamedTables& tables) {
+              const std::vector<std::string>& tables, io::TableWriter& writer) {
   const io::SavedTables former = former_tables(directory);
-  const io::SavedTables saved = io::write_tables(directory, tables, former);
+  const io::SavedTables saved = io::write_tables(directory, tables, writer, former);
   const std::vector<std::byte> bytes = encode_safetensors(tensors);
   Json manifest = {{"format_version", kManifestVersion},
                    {"file", kParameterFile},
@@ -99,7 +110,9 @@ void save_all(const std::filesystem::path& directory, const NamedTensors& tensor
                                  {"shape", tensor.shape().to_vector()}};
   }
   if (!saved.files.empty()) {
-    manifest["tables"] = saved.files;
+    for (const auto& [name, files] : saved.files) {
+      manifest["tables"][name] = files.size() == 1 ? Json(files.front()) : Json(files);
+    }
     manifest["table_makers"] = saved.makers;
   }
   const std::string text = manifest.dump(2) + "\n";
@@ -121,7 +134,7 @@ std::vector<const VarDesc*> persistables(const Program& program) {
 }
 
 void save_tensors(const std::filesystem::path& directory, const NamedTensors& tensors) {
-  save_all(directory, tensors, {});
+  save_all(directory, tensors, {}, *io::tables_of_scope(Scope(), true));
 }
 
 void require_value_here(const Scope& scope, const std::string& name) {
@@ -143,6 +156,11 @@ void save_persistables(Executor& executor, const std::filesystem::path& director
 
 void save_persistables(const Scope& scope, const std::filesystem::path& directory,
                        const Program& program) {
+  save_persistables(scope, directory, program, *io::tables_of_scope(scope, true));
+}
+
+void save_persistables(const Scope& scope, const std::filesystem::path& directory,
+                       const Program& program, io::TableWriter& tables) {
   NamedTensors tensors;
   for (const VarDesc* var : persistables(program)) {
     require_value_here(scope, var->name);
@@ -156,11 +174,9 @@ void save_persistables(const Scope& scope, const std::filesystem::path& director
     }
     tensors.emplace(var->name, value);
   }
-  io::NamedTables tables;
-  for (const VarDesc* var : growing_tables(program)) {
-    tables[var->name] = growing_table(scope, var->name);
-  }
-  save_all(directory, tensors, tables);
+  std::vector<std::string> names;
+  for (const VarDesc* var : growing_tables(program)) names.push_back(var->name);
+  save_all(directory, tensors, names, tables);
 }
 
 NamedTensors load_tensors(const std::filesystem::path& directory) {
@@ -175,7 +191,7 @@ NamedTensors load_tensors(const std::filesystem::path& directory) {
 }
 
 void load_persistables(Executor& executor, const std::filesystem::path& directory,
-                       const Program& program) {
+                       const Program& program, CommRuntime* keeper) {
   NamedTensors tensors = load_tensors(directory);
   const auto wanted = persistables(program);
   for (const VarDesc* var : wanted) {
@@ -194,8 +210,15 @@ void load_persistables(Executor& executor, const std::filesystem::path& director
                                 : str_cat(dtype_name(found->second.dtype()), found->second.shape()),
                  .fix = "load a model that this program saved"});
   }
-  io::NamedTables grown =
-      io::read_tables(directory, tables_of(read_manifest(directory)), program, executor.scope());
+  const io::SavedTables saved = io::saved_tables(directory);
+  io::NamedTables grown;
+  if (keeper == nullptr || !keeper->keeps_tables()) {
+    grown = io::read_tables(directory, saved, program, executor.scope());
+  } else {
+    for (const VarDesc* var : growing_tables(program)) {
+      keeper->load_table(var->name, io::files_of(directory, saved, var->name));
+    }
+  }
   for (const VarDesc* var : wanted) {
     executor.scope().var(var->name) = std::move(tensors.at(var->name));
   }

@@ -1,6 +1,6 @@
 // Saving and loading a program's persistable variables.
 //
-// A directory holds params.safetensors, a file for each growing table, and manifest.json (format
+// A directory holds params.safetensors, files of each growing table, and manifest.json (format
 // version; name, type and shape of every tensor, with the size and checksum of the parameter file;
 // names of the tables' files, and how the tables are made). Equal values give equal bytes.
 #pragma once
@@ -12,6 +12,10 @@
 #include "fluid/io/safetensors.h"
 
 namespace fleet::fluid {
+
+namespace io {
+class TableWriter;
+}
 
 inline constexpr int kManifestVersion = 1;
 inline constexpr const char* kParameterFile = "params.safetensors";
@@ -31,6 +35,9 @@ void save_persistables(Executor& executor, const std::filesystem::path& director
                        const Program& program);
 void save_persistables(const Scope& scope, const std::filesystem::path& directory,
                        const Program& program);
+// The same of values in the scope and growing tables of somebody's (fluid/io/growing_tables.h).
+void save_persistables(const Scope& scope, const std::filesystem::path& directory,
+                       const Program& program, io::TableWriter& tables);
 // The same from values at hand, such as those gathered from servers.
 void save_tensors(const std::filesystem::path& directory, const NamedTensors& tensors);
 
@@ -38,8 +45,9 @@ void save_tensors(const std::filesystem::path& directory, const NamedTensors& te
 // ProgramError when a variable is missing or of another shape or type, UsageError for rows of a
 // growing table with other states. Nothing is changed then. A growing table becomes a new object,
 // with the options of the one that the scope had, or those that were saved.
+// `keeper`: whose processes read growing tables themselves (CommRuntime::keeps_tables); or null.
 void load_persistables(Executor& executor, const std::filesystem::path& directory,
-                       const Program& program);
+                       const Program& program, CommRuntime* keeper = nullptr);
 // All tensors of such a directory.
 NamedTensors load_tensors(const std::filesystem::path& directory);
 

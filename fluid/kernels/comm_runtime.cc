@@ -1,6 +1,7 @@
 #include "fluid/kernels/comm_runtime.h"
 
 #include "base/error.h"
+#include "fluid/tables/lookup/shared_table.h"
 
 namespace fleet::fluid {
 
@@ -12,6 +13,46 @@ void CommRuntime::sum_shards(const CommCall& call, std::span<const double* const
                .expected = "a collective job that adds up gradients every step",
                .got = "another kind of job",
                .fix = "leave sync_batch_norm off"});
+}
+
+namespace {
+
+[[noreturn]] void throw_keeps_no_tables(const std::string& table) {
+  throw_error(ErrorCode::kPrecondition, {.what = "nobody else keeps the rows of this table",
+                                         .where = "growing table '" + table + "'",
+                                         .expected = "a job with parameter servers",
+                                         .got = "another kind of job",
+                                         .fix = "save or load the table of the scope"});
+}
+
+}  // namespace
+
+CommRuntime::TableFiles CommRuntime::save_table(const std::string& table,
+                                                const std::filesystem::path& /*folder*/,
+                                                const std::string& /*name*/, bool /*states*/) {
+  throw_keeps_no_tables(table);
+}
+
+void CommRuntime::load_table(const std::string& table,
+                             const std::vector<std::filesystem::path>& /*files*/) {
+  throw_keeps_no_tables(table);
+}
+
+uint64_t CommRuntime::end_pass(const std::string& table, const tables::PassRule& rule,
+                               Scope& scope) {
+  return growing_table(scope, table)->alone([&rule](tables::GrowingTable& rows) {
+    return rows.end_pass(rule);
+  });
+}
+
+std::vector<std::filesystem::path> CommRuntime::save_table_delta(
+    const std::string& table, const std::filesystem::path& /*file*/, Scope& /*scope*/) {
+  throw_keeps_no_tables(table);
+}
+
+tables::TableStatistics CommRuntime::table_statistics(const std::string& table,
+                                                      const Scope& scope) {
+  return growing_table(scope, table)->statistics();
 }
 
 void CommRuntime::enter_thread(uint32_t, Scope&, const Scope&) {

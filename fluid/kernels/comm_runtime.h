@@ -6,16 +6,23 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fluid/core/scope.h"
 #include "fluid/kernels/finite_watch.h"
 #include "fluid/program/program.h"
+#include "fluid/tables/table_options.h"
 
 namespace fleet::fluid {
+namespace tables {
+struct PassRule;
+struct TableStatistics;
+}  // namespace tables
 
 // The logical shards of a step that this process computes, [begin, end) of total. The feed's rows
 // are cut into end - begin equal parts; forward and backward run once per shard.
@@ -120,6 +127,30 @@ class CommRuntime : public ProgramRuntime, public Keeper {
     (void)names;
     return gather_persistables(scope);
   }
+  // Whether others keep the rows of growing tables. The worker that writes a model has them write a
+  // table's rows of one moment, into files of `folder` with names that begin with `name`; each
+  // reads its own from files of all, before the first step, when one worker says so. UsageError
+  // tells why somebody cannot.
+  virtual bool keeps_tables() const { return false; }
+  struct TableFiles {
+    std::vector<std::string> names;
+    tables::TableOptions options;  // of the table
+  };
+  virtual TableFiles save_table(const std::string& table, const std::filesystem::path& folder,
+                                const std::string& name, bool states);
+  virtual void load_table(const std::string& table,
+                          const std::vector<std::filesystem::path>& files);
+  // The end of a pass of a growing table, wherever its rows are. Every worker calls it, between two
+  // steps; returns how many rows went. `scope`: where this worker trains.
+  virtual uint64_t end_pass(const std::string& table, const tables::PassRule& rule, Scope& scope);
+  // Where others keep the rows: what changed in such a table since the last delta, as a file of
+  // each, with a name that says which. Every worker calls it, between two steps; returns the paths.
+  virtual std::vector<std::filesystem::path> save_table_delta(const std::string& table,
+                                                              const std::filesystem::path& file,
+                                                              Scope& scope);
+  // What such a table holds and did, wherever its rows are. Any worker calls it.
+  virtual tables::TableStatistics table_statistics(const std::string& table, const Scope& scope);
+
   // After a checkpoint was loaded into `scope`: hands the values to whoever holds them. Every
   // worker calls it, before the first step.
   virtual void spread_persistables(Scope&) {}

@@ -28,6 +28,20 @@ void set(std::byte* row, size_t at, T value) {
 
 }  // namespace
 
+TableStatistics& TableStatistics::operator+=(const TableStatistics& other) {
+  rows += other.rows;
+  bytes += other.bytes;
+  reserved_bytes += other.reserved_bytes;
+  counted_ids += other.counted_ids;
+  hits += other.hits;
+  misses += other.misses;
+  admitted += other.admitted;
+  refused += other.refused;
+  dropped += other.dropped;
+  evicted += other.evicted;
+  return *this;
+}
+
 GrowingTable::GrowingTable(TableOptions options)
     : options_((check_options(options), std::move(options))),
       layout_(options_.width, options_.states, options_.fields),

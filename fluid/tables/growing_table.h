@@ -50,6 +50,14 @@ struct TableStatistics {
   uint64_t refused = 0;   // lookups in training of ids that got no row
   uint64_t dropped = 0;   // gradients of ids that got no row
   uint64_t evicted = 0;   // rows
+
+  // Of parts of one table.
+  TableStatistics& operator+=(const TableStatistics& other);
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(rows, bytes, reserved_bytes, counted_ids, hits, misses, admitted, refused, dropped,
+            evicted);
+  }
 };
 
 // A row, as a visitor sees it.
@@ -70,6 +78,23 @@ struct ShrinkRule {
   double delete_below = -std::numeric_limits<double>::infinity();
   // And those that were not seen for more than so long.
   uint32_t delete_unseen = std::numeric_limits<uint32_t>::max();
+};
+
+// What the end of a pass, such as an epoch or a day, does to a table, in this order.
+struct PassRule {
+  uint32_t clock = 1;  // by which the table's clock goes on
+  ShrinkRule shrink = {};
+  // Rows that are less than this by `rank` go, and then the least ones, until so many are left. The
+  // number is shared out among servers: it is the one rule that depends on how many there are.
+  RowRank rank = RowRank::kSeen;
+  double evict_below = -std::numeric_limits<double>::infinity();
+  uint64_t most_rows = std::numeric_limits<uint64_t>::max();
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(clock, shrink.decay, shrink.delete_below, shrink.delete_unseen, rank, evict_below,
+            most_rows);
+  }
 };
 
 class GrowingTable {
@@ -121,6 +146,8 @@ class GrowingTable {
   uint64_t evict_below(double bound, RowRank rank);
   // Fields that rows lack are not asked.
   uint64_t shrink(const ShrinkRule& rule);
+  // The table of a server of so many. Needs the fields that the rule asks for.
+  uint64_t end_pass(const PassRule& rule, uint64_t servers = 1);
   // All of a bucket that another server has from now on, with ids that are counted: no eviction, so
   // deltas do not name its rows.
   void drop_bucket(uint32_t bucket);
@@ -172,6 +199,7 @@ class GrowingTable {
   uint64_t erase(uint32_t bucket, const Gone& gone);
   uint64_t evict_least(uint64_t count, RowRank rank);
   void require_rank(RowRank rank, const char* call) const;
+  void require_fields_of(const PassRule& rule) const;
   double score_of(const std::byte* row) const;
   void limit_memory();
 

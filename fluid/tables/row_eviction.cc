@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "base/error.h"
@@ -134,6 +135,39 @@ uint64_t GrowingTable::evict_below(double bound, RowRank rank) {
     });
   }
   return erased;
+}
+
+void GrowingTable::require_fields_of(const PassRule& rule) const {
+  const PassRule none;
+  if (std::isnan(rule.evict_below) || std::isnan(rule.shrink.delete_below) ||
+      !std::isfinite(rule.shrink.decay)) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "a rule for the end of a pass has a bound that is no number",
+                 .where = str_cat("growing table '", options_.name, "', end_pass"),
+                 .expected = "numbers for decay, delete_below and evict_below",
+                 .got = str_cat(rule.shrink.decay, ", ", rule.shrink.delete_below, " and ",
+                                rule.evict_below),
+                 .fix = "leave out what is not to count"});
+  }
+  const bool ranks = rule.evict_below != none.evict_below || rule.most_rows != none.most_rows;
+  if (ranks) require_rank(rule.rank, "end_pass");
+  if (rule.shrink.delete_unseen != none.shrink.delete_unseen) {
+    require_rank(RowRank::kSeen, "end_pass");
+  }
+  if (rule.shrink.decay != 1 || rule.shrink.delete_below != none.shrink.delete_below) {
+    require_rank(RowRank::kScore, "end_pass");
+  }
+}
+
+uint64_t GrowingTable::end_pass(const PassRule& rule, uint64_t servers) {
+  require_fields_of(rule);
+  const PassRule none;
+  clock_ += std::min(rule.clock, std::numeric_limits<uint32_t>::max() - clock_);
+  uint64_t gone = shrink(rule.shrink);
+  if (rule.evict_below != none.evict_below) gone += evict_below(rule.evict_below, rule.rank);
+  if (rule.most_rows == none.most_rows) return gone;
+  const uint64_t share = rule.most_rows / servers + (rule.most_rows % servers == 0 ? 0 : 1);
+  return gone + evict_to(share, rule.rank);
 }
 
 uint64_t GrowingTable::shrink(const ShrinkRule& rule) {

@@ -101,7 +101,7 @@ void DeltaReader::read(const std::filesystem::path& file, const BucketFilter& wa
   const TableFileInfo& info = second.info();
   numbers_[info.part] = info.delta_number;
   table_.set_clock(std::max(table_.clock(), info.clock));
-  if (numbers_.size() == 1) table_.delta_number_ = info.delta_number;
+  table_.delta_number_ = *std::min_element(numbers_.begin(), numbers_.end());
 }
 
 }  // namespace fleet::fluid::tables

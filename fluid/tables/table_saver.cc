@@ -1,6 +1,7 @@
 #include "fluid/tables/table_saver.h"
 
 #include <algorithm>
+#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -31,7 +32,7 @@ TableFileInfo info_of(const GrowingTable& table, const TableSaveOptions& options
   info.table = table.options().name;
   info.width = table.options().width;
   info.fields = table.options().fields;
-  info.states = table.options().states;
+  if (options.states) info.states = table.options().states;
   return info;
 }
 
@@ -110,6 +111,7 @@ bool TableSaver::collect() {
   }
   head_.end = rows_->bucket();
   if (head_.end == head_.first) return false;
+  drop_states();
   body_.insert(body_.end(), waiting_body_.begin(), waiting_body_.end());
   while (next_gone_ < gone_.size() && bucket_of(gone_[next_gone_]) < head_.end) {
     const auto* const key = reinterpret_cast<const std::byte*>(&gone_[next_gone_++]);
@@ -121,6 +123,17 @@ bool TableSaver::collect() {
   totals_.waiting += head_.waiting;
   totals_.gone += head_.gone;
   return true;
+}
+
+// Those that the file is not to have, at the end of each row.
+void TableSaver::drop_states() {
+  const size_t from = sizeof(uint64_t) + table_.layout().bytes();
+  const size_t to = sizeof(uint64_t) + info_.layout().bytes();
+  if (from == to) return;
+  for (size_t row = 0; row < head_.rows; ++row) {
+    std::memmove(body_.data() + row * to, body_.data() + row * from, to);
+  }
+  body_.resize(head_.rows * to);
 }
 
 void TableSaver::write() {

@@ -31,6 +31,7 @@ struct TableSaveOptions {
   // Which of the files that servers write of one table this is.
   uint32_t part = 0;
   uint32_t parts = 1;
+  bool states = true;  // of optimizers; for whoever only looks rows up, they are left out
   size_t piece_bytes = size_t{4} << 20;  // about
 };
 
@@ -60,6 +61,7 @@ class TableSaver {
  private:
   void append(std::span<const std::byte> bytes);
   void take_gone();
+  void drop_states();
 
   GrowingTable& table_;
   const std::filesystem::path path_;

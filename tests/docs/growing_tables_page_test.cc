@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/environment.h"
+#include "base/error.h"
+#include "fleet/fleet.h"
 #include "fluid/executor/executor.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/io/growing_tables.h"
@@ -16,7 +19,6 @@
 
 namespace {
 
-namespace fluid = fleet::fluid;
 namespace layers = fleet::fluid::layers;
 using fleet::fluid::DType;
 using fleet::fluid::Tensor;
@@ -77,6 +79,40 @@ TEST(GrowingTablesPage, TrainsShrinksAndSaves) {
   EXPECT_EQ(fluid::growing_table(other.scope(), "ctr")->statistics().rows, 5U);
   EXPECT_TRUE(std::filesystem::exists("model/ctr.0.table"));
   std::filesystem::current_path(folder.parent_path());
+  std::filesystem::remove_all(folder);
+}
+
+TEST(GrowingTablesPage, EndsPassesWhereverRowsAre) {
+  namespace role_maker = fleet::role_maker;
+  fluid::Program program;
+  fluid::Program startup;
+  const fluid::ProgramGuard programs(program, startup);
+  const fluid::unique_name::Guard names;
+  const auto rows = layers::sparse_embedding(
+      layers::data("ids", {1}, DType::kInt64), 8,
+      {.param_attr = {.name = "ctr"}, .fields = {.seen = true}, .deltas = true});
+  const fluid::Variable loss = layers::mean(layers::square(rows));
+  fleet::init(role_maker::PaddleCloudRoleMaker({}, fleet::Environment()));
+  fluid::optimizer::SGD sgd({.learning_rate = 0.1});
+  fleet::distributed_optimizer(sgd).minimize(loss);
+  fluid::Executor exe;
+  exe.run(fleet::startup_program());
+  exe.run(fleet::main_program(),
+          {{"ids", Tensor::from(std::vector<int64_t>{1, -2, 3, 1}, {4, 1})}});
+  EXPECT_EQ(fleet::table_statistics(exe, "ctr").rows, 3U);
+  // [
+  fleet::end_pass(exe, "ctr", {.clock = 1, .shrink = {.delete_unseen = 7}});  // needs fields.seen
+  fleet::end_pass(exe, "ctr", {.rank = fluid::tables::RowRank::kNorm, .evict_below = 1e-4});
+  // ]
+  EXPECT_EQ(fleet::table_statistics(exe, "ctr").rows, 3U);
+  std::string name = (std::filesystem::temp_directory_path() / "deltas_XXXXXX").string();
+  const std::filesystem::path folder = ::mkdtemp(name.data());
+  const auto files = fleet::save_table_delta(exe, "ctr", folder / "new" / "1.delta");
+  EXPECT_EQ(files, std::vector<std::filesystem::path>{folder / "new" / "1.delta"});
+  EXPECT_TRUE(std::filesystem::exists(files.front()));
+  EXPECT_EQ(fleet::end_pass(exe, "ctr", {.rank = fluid::tables::RowRank::kNorm, .evict_below = 9}),
+            3U);
+  EXPECT_THROW(fleet::end_pass(exe, "ctr", {.shrink = {.decay = 0.5}}), fleet::UsageError);
   std::filesystem::remove_all(folder);
 }
 

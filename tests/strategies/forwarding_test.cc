@@ -8,6 +8,7 @@
 #include "fluid/executor/executor.h"
 #include "fluid/executor/training/trainer_threads.h"
 #include "fluid/program/program.h"
+#include "fluid/tables/growing_table.h"
 #include "transpiler/config.h"
 
 namespace fleet::strategies {
@@ -69,6 +70,31 @@ class Recording : public StrategyRuntime {
     calls.push_back(str_cat("counts ", counts.front()));
   }
   void set_steps_before(uint64_t steps) override { calls.push_back(str_cat("before ", steps)); }
+
+  bool keeps_tables() const override { return true; }
+  TableFiles save_table(const std::string& table, const std::filesystem::path& folder,
+                        const std::string& name, bool states) override {
+    return {.names = {str_cat(table, " ", folder.string(), " ", name, states ? " with" : "")},
+            .options = {}};
+  }
+  void load_table(const std::string& table,
+                  const std::vector<std::filesystem::path>& files) override {
+    calls.push_back(str_cat("load ", table, " ", files.front().string()));
+  }
+  uint64_t end_pass(const std::string& table, const fluid::tables::PassRule& rule,
+                    fluid::Scope&) override {
+    return table.size() + rule.clock;
+  }
+
+  std::vector<std::filesystem::path> save_table_delta(const std::string& table,
+                                                      const std::filesystem::path& file,
+                                                      fluid::Scope&) override {
+    return {file / table};
+  }
+  fluid::tables::TableStatistics table_statistics(const std::string& table,
+                                                  const fluid::Scope&) override {
+    return {.rows = table.size()};
+  }
 
   fluid::Program program;
   std::vector<std::string> calls;
@@ -153,6 +179,19 @@ TEST(Forwarding, HandsCheckpointsOn) {
   EXPECT_EQ(outer.all_reduce_training(std::vector{1.5}), std::vector{4.5});
   EXPECT_FALSE(outer.in_step());
   EXPECT_EQ(outer.saves_asked(), 6U);
+}
+
+TEST(Forwarding, HandsWhatTablesDoOn) {
+  const auto inner = std::make_shared<Recording>();
+  ForwardingRuntime outer(inner);
+  fluid::Scope scope;
+  EXPECT_TRUE(outer.keeps_tables());
+  EXPECT_EQ(outer.save_table("t", "f", "n", true).names.front(), "t f n with");
+  outer.load_table("t", {"a"});
+  EXPECT_EQ(inner->calls, std::vector<std::string>{"load t a"});
+  EXPECT_EQ(outer.end_pass("t", {.clock = 4}, scope), 5U);
+  EXPECT_EQ(outer.save_table_delta("t", "f", scope).front(), "f/t");
+  EXPECT_EQ(outer.table_statistics("t", scope).rows, 1U);
 }
 
 // Of workers that can take so many of the next steps.

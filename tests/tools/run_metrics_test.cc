@@ -55,9 +55,9 @@ TEST(RunMetrics, ReadsEveryField) {
 
 TEST(RunMetrics, NamesFileAndKeyThatIsMissing) {
   nlohmann::json object = valid();
-  object.erase("accuracy");
+  object.erase("first_loss");
   EXPECT_THAT(error_of(object), HasSubstr("run.json"));
-  EXPECT_THAT(error_of(object), HasSubstr("\"accuracy\""));
+  EXPECT_THAT(error_of(object), HasSubstr("\"first_loss\""));
 }
 
 TEST(RunMetrics, RefusesALossThatIsNotANumber) {
@@ -92,6 +92,46 @@ TEST(RunMetrics, SummaryHoldsEachRunWithoutItsCurve) {
   nlohmann::json expected = valid();
   expected.erase("loss");
   EXPECT_EQ(summary[0], expected);
+}
+
+// A run that is judged otherwise, on a growing table.
+nlohmann::json ranking() {
+  nlohmann::json object = valid();
+  object.erase("accuracy");
+  object["auc"] = 0.85;
+  object["tables"]["ids"] = {{"rows", 7},     {"bytes", 3e6}, {"hits", 90},  {"misses", 10},
+                             {"admitted", 8}, {"refused", 2}, {"evicted", 1}};
+  return object;
+}
+
+TEST(RunMetrics, MayHaveOtherScoresAndGrowingTables) {
+  const std::vector<RunMetrics> runs = {parse_metrics(valid().dump(), "run.json"),
+                                        parse_metrics(ranking().dump(), "run.json")};
+  EXPECT_FALSE(runs[1].accuracy.has_value());
+  EXPECT_EQ(runs[1].auc, 0.85);
+  ASSERT_EQ(runs[1].tables.size(), 1u);
+  std::ostringstream out;
+  print_runs_table(out, runs);
+  print_growing_tables(out, runs);
+  for (const char* text : {"test accuracy", "97.50 %", "test AUC", "0.850000", "growing table",
+                           "ids", "3.0", "90", "evicted"}) {
+    EXPECT_THAT(out.str(), HasSubstr(text));
+  }
+  const auto summary = nlohmann::json::parse(summary_json(runs));
+  nlohmann::json expected = ranking();
+  expected.erase("loss");
+  EXPECT_EQ(summary[1], expected);
+  std::ostringstream none;
+  print_growing_tables(none, {runs.data(), 1});
+  EXPECT_EQ(none.str(), "");
+}
+
+TEST(RunMetrics, RefusesATableWithoutItsNumbers) {
+  nlohmann::json object = ranking();
+  object["tables"]["ids"].erase("hits");
+  EXPECT_THAT(error_of(object), HasSubstr("\"hits\""));
+  object["tables"] = nlohmann::json::array();
+  EXPECT_THAT(error_of(object), HasSubstr("\"tables\""));
 }
 
 TEST(LargestDifference, ComparesTheSameStepsOfEveryPair) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -131,16 +132,9 @@ bool is_growing_lookup(const Operator& op) {
                                  std::string fix) {
   throw_error(ErrorCode::kNotSupported, {.what = std::move(what),
                                          .where = "parameter '" + table + "'",
-                                         .expected = "rows that servers can update one by one",
+                                         .expected = "a table whose rows this job can train",
                                          .got = std::move(got),
                                          .fix = std::move(fix)});
-}
-
-void refuse_shows(const Block& block, const std::string& table, const char* fix) {
-  for (const auto& op : block.ops()) {
-    if (op->type != "add_growing_table_shows" || op->input("Table").front() != table) continue;
-    refuse_growing(table, "shows and clicks do not reach servers", "ShowClickEntry", fix);
-  }
 }
 
 // Servers have parts of a gradient.
@@ -160,17 +154,28 @@ void check_growing(const Block& block, const UpdatedParam& table,
     refuse_growing(table.param, "delays of a growing table's gradients cannot be compensated",
                    "enable_dc_asgd", "leave it off");
   }
-  refuse_shows(block, table.param, "use CountFilterEntry or ProbabilityEntry");
 }
 
-// Trainers that train alone look rows up that servers hear of by their changes only.
-void check_admission(const Program& startup, const std::string& table) {
+// Servers of trainers that train alone hear of changes of rows, and of no lookup.
+void check_counts(const Block& block, const Program& startup, const std::string& table) {
+  const auto refuse = [&table](const char* got, const char* fix) {
+    refuse_growing(table, "servers do not count lookups of trainers that train alone (GEO, EASGD)",
+                   got, fix);
+  };
+  for (const auto& op : block.ops()) {
+    if (op->type != "add_growing_table_shows" || op->input("Table").front() != table) continue;
+    refuse("ShowClickEntry", "use ProbabilityEntry, or train in another mode");
+  }
   for (const auto& op : startup.global_block().ops()) {
     if (op->type != "make_growing_table" || op->output("Out").front() != table) continue;
     const auto attrs = fluid::parse_attributes<fluid::MakeGrowingTableAttrs>(op->type, op->attrs);
-    if (attrs.admission != "count" || attrs.admission_count <= 1) continue;
-    refuse_growing(table, "servers do not count the lookups of trainers that train alone (GEO)",
-                   "CountFilterEntry", "use ProbabilityEntry, or train in another mode");
+    if (attrs.admission == "count" && attrs.admission_count > 1) {
+      refuse("CountFilterEntry", "use ProbabilityEntry, or train in another mode");
+    }
+    if (attrs.keeps_count || attrs.keeps_score) {
+      refuse(attrs.keeps_count ? "fields.count" : "fields.score",
+             "evict by what was seen or by norm, or train in another mode");
+    }
   }
 }
 
@@ -193,6 +198,17 @@ class RemoteLookups {
   explicit RemoteLookups(const ServerPlan& plan) { attrs_.endpoints = plan.endpoints; }
 
   bool empty() const { return ids_.empty(); }
+  // What the lookup behind it, of the same ids, tells the servers, too.
+  void add_shows(const Operator& shows) {
+    check_no_shows_wait();
+    waiting_shows_ = shows;
+  }
+  void check_no_shows_wait() const {
+    if (!waiting_shows_) return;
+    refuse_growing(waiting_shows_->input("Table").front(),
+                   "shows and clicks of ids reach servers with the lookup of the same ids",
+                   waiting_shows_->to_string(), "give ShowClickEntry to sparse_embedding");
+  }
   void add(const Operator& lookup) {
     const auto given =
         fluid::parse_attributes<fluid::LookupGrowingTableAttrs>(lookup.type, lookup.attrs);
@@ -200,7 +216,16 @@ class RemoteLookups {
     const auto known = std::find(tables_.begin(), tables_.end(), table);
     const auto at = static_cast<int64_t>(known - tables_.begin());
     if (known == tables_.end()) tables_.push_back(table);
+    const bool shown = waiting_shows_ && waiting_shows_->input("Ids") == lookup.input("Ids") &&
+                       waiting_shows_->input("Table").front() == table;
+    if (shown) {
+      shows_.push_back(waiting_shows_->input("Show").front());
+      clicks_.push_back(waiting_shows_->input("Click").front());
+      waiting_shows_.reset();
+    }
+    check_no_shows_wait();
     for (size_t i = 0; i < lookup.input("Ids").size(); ++i) {
+      attrs_.shown.push_back(shown ? static_cast<int64_t>(shows_.size()) - 1 : -1);
       ids_.push_back(lookup.input("Ids")[i]);
       outputs_.push_back(lookup.output("Out")[i]);
       attrs_.table_of.push_back(at);
@@ -223,12 +248,16 @@ class RemoteLookups {
         return std::find(others.begin(), others.end(), name) != others.end();
       });
     };
-    return touches(op.input_names(), outputs_) || touches(op.output_names(), ids_) ||
-           touches(op.output_names(), outputs_);
+    const Names changed = op.output_names();
+    return touches(op.input_names(), outputs_) || touches(changed, ids_) ||
+           touches(changed, outputs_) || touches(changed, shows_) || touches(changed, clicks_);
   }
   Operator take() {
     Operator op = make("lookup_remote_growing_tables",
-                       {{"Ids", std::exchange(ids_, {})}, {"Tables", std::exchange(tables_, {})}},
+                       {{"Ids", std::exchange(ids_, {})},
+                        {"Tables", std::exchange(tables_, {})},
+                        {"Shows", std::exchange(shows_, {})},
+                        {"Clicks", std::exchange(clicks_, {})}},
                        {{"Outputs", std::exchange(outputs_, {})}}, fluid::to_attributes(attrs_),
                        OpRole::kRpc);
     attrs_ = {.endpoints = attrs_.endpoints};
@@ -239,6 +268,9 @@ class RemoteLookups {
   Names ids_;
   Names tables_;
   Names outputs_;
+  Names shows_;
+  Names clicks_;
+  std::optional<Operator> waiting_shows_;  // for their lookup
   fluid::LookupRemoteGrowingTablesAttrs attrs_;
 };
 
@@ -256,10 +288,13 @@ void place_growing_lookups(Program& program, const ServerPlan& plan) {
     if (before) rewritten.emplace_back(lookups.take());
     if (lookup) {
       lookups.add(*op);
+    } else if (op->type == "add_growing_table_shows") {
+      lookups.add_shows(*op);
     } else {
       rewritten.push_back(std::move(op));
     }
   }
+  lookups.check_no_shows_wait();
   if (!lookups.empty()) rewritten.emplace_back(lookups.take());
   block.set_ops(std::move(rewritten));
 }
@@ -305,8 +340,7 @@ void take_growing_tables(const Program& program, const Program& startup, Trainin
   };
   for (UpdatedParam& param : ops.params) {
     if (!grows(param)) continue;
-    refuse_shows(block, param.param, "use ProbabilityEntry");
-    check_admission(startup, param.param);
+    check_counts(block, startup, param.param);
     ops.tables.push_back(param);
   }
   std::erase_if(ops.params, grows);

@@ -16,13 +16,13 @@ namespace fleet::transpiler {
 
 // Moves the updates of such tables from ops.params to ops.tables; the lookups of one that stays
 // whole become ordinary ones. Throws ProgramError (kNotSupported) for a table whose gradient is not
-// selected rows, and for a growing one whose update looks at more than one row, whose ids are
-// admitted by shows, or whose delays are compensated.
+// selected rows, and for a growing one whose update looks at more than one row, whose delays are
+// compensated, or that nobody trains.
 void take_distributed_tables(fluid::Program& program, TrainingOps& ops,
                              const DistributeTranspilerConfig& config);
 
 // The same of growing tables under GEO, whose trainers update rows themselves. Throws ProgramError
-// (kNotSupported) for a table whose ids are admitted by counts or shows.
+// (kNotSupported) for a table that counts lookups or shows.
 void take_growing_tables(const fluid::Program& program, const fluid::Program& startup,
                          TrainingOps& ops);
 

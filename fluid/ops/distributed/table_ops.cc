@@ -39,7 +39,7 @@ void infer_remote_growing_tables(InferContext& context) {
   const size_t count = context.input_count("Ids");
   const bool fits = context.output_count("Outputs") == count && attrs.table_of.size() == count &&
                     attrs.ids_end_in_one.size() == count && attrs.has_padding.size() == count &&
-                    attrs.padding_idx.size() == count;
+                    attrs.padding_idx.size() == count && attrs.shown.size() == count;
   context.require(fits, "Ids", "an output and attributes for each", str_cat(count, " of Ids"));
   context.require_dtype("Ids", DType::kInt64);
   for (size_t i = 0; i < count; ++i) {
@@ -49,6 +49,10 @@ void infer_remote_growing_tables(InferContext& context) {
     const VarDesc& table = context.input("Tables", static_cast<size_t>(at));
     context.require(table.kind == VarKind::kGrowingTable && table.shape.rank() == 2, "Tables",
                     "growing tables", std::string(var_kind_name(table.kind)));
+    const auto shows = static_cast<int64_t>(context.input_count("Shows"));
+    context.require(
+        attrs.shown[i] < shows && context.input_count("Clicks") == context.input_count("Shows"),
+        "Shows", "those that `shown` names, and as many of Clicks", str_cat(attrs.shown[i]));
     const VarDesc& ids = context.input("Ids", i);
     const int64_t ends = attrs.ids_end_in_one[i];
     context.require(ends == 0 || ends == 1, "Ids", "ids_end_in_one: 0 or 1 for each",
@@ -110,7 +114,8 @@ void add_table_ops(OpTable& table) {
   table.add(make_schema<SplitSelectedRowsAttrs>("split_selected_rows", {one("X")}, {many("Out")},
                                                 infer_split_selected_rows));
   table.add(run_by_runtime(draws_numbers(make_schema<LookupRemoteGrowingTablesAttrs>(
-      "lookup_remote_growing_tables", {many("Ids"), many("Tables")}, {many("Outputs")},
+      "lookup_remote_growing_tables",
+      {many("Ids"), many("Tables"), maybe_many("Shows"), maybe_many("Clicks")}, {many("Outputs")},
       infer_remote_growing_tables))));
   table.add(make_schema<NoAttrs>("split_growing_rows", {one("X")}, {many("Out")},
                                  infer_split_growing_rows));

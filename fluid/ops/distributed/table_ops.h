@@ -15,9 +15,11 @@
 //                        the ids Rows[i], which are strictly ascending
 //
 // Growing tables, of which each server has the rows of some buckets (server_of_id):
-//   lookup_remote_growing_tables  Ids+, Tables+ -> Outputs+: for each of Ids its rows, from all
-//                        servers at once, each id of a table asked for once. Ids i are those of
-//                        table `table_of[i]`
+//   lookup_remote_growing_tables  Ids+, Tables+, Shows*, Clicks* -> Outputs+: for each of Ids its
+//                        rows, from all servers at once, each id of a table asked for once. Ids i
+//                        are those of table `table_of[i]`, and were shown and clicked as often as
+//                        Shows and Clicks `shown[i]` say (add_growing_table_shows); below 0:
+//                        nothing says so
 //   split_growing_rows   X -> Out+: the rows of each server, those of equal ids summed
 //
 //   lookup_sparse_table  W, Ids -> Out: on a server
@@ -72,11 +74,12 @@ struct LookupRemoteGrowingTablesAttrs {
   std::vector<int64_t> ids_end_in_one;  // as in LookupGrowingTableAttrs
   std::vector<int64_t> has_padding;
   std::vector<int64_t> padding_idx;
+  std::vector<int64_t> shown;
   bool is_test = false;
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(endpoints), CEREAL_NVP(table_of), CEREAL_NVP(ids_end_in_one),
-       CEREAL_NVP(has_padding), CEREAL_NVP(padding_idx), CEREAL_NVP(is_test));
+       CEREAL_NVP(has_padding), CEREAL_NVP(padding_idx), CEREAL_NVP(shown), CEREAL_NVP(is_test));
   }
 };
 

@@ -30,7 +30,8 @@ std::shared_ptr<tables::SharedTable> growing_table(const Scope& scope, std::stri
                .expected = "a growing table",
                .got = value == nullptr ? "nothing" : "another value, or none yet",
                .fix = "give the name of the table's parameter, and run the startup program first; "
-                      "in a job with servers they have the rows, and checkpoints save them"});
+                      "in a job with servers they have the rows: fleet::end_pass, "
+                      "fleet::table_statistics, fleet::save_persistables and checkpoints reach them"});
 }
 
 }  // namespace fleet::fluid

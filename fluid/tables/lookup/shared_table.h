@@ -18,7 +18,12 @@ namespace tables {
 // Any thread. What is called must not call the same object again: it would wait for itself.
 class SharedTable {
  public:
-  explicit SharedTable(TableOptions options) : table_(std::move(options)) {}
+  enum class Rows { kAll, kSome };  // of a job's table
+  explicit SharedTable(TableOptions options, Rows rows = Rows::kAll)
+      : rows_(rows), table_(std::move(options)) {}
+
+  // Others of the job have rows of the table as well: it is not to be saved as if it were whole.
+  bool is_part() const { return rows_ == Rows::kSome; }
 
   const TableOptions& options() const { return table_.options(); }
 
@@ -49,6 +54,7 @@ class SharedTable {
   }
 
  private:
+  const Rows rows_;
   mutable std::shared_mutex mutex_;
   GrowingTable table_;
 };

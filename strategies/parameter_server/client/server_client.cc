@@ -252,13 +252,18 @@ void ServerClient::get_growing_rows(uint32_t server, std::vector<RowsWanted> wan
 void ServerClient::ask_rows(uint32_t server, const std::vector<RowsWanted>& wanted, GrowingGet what,
                             uint64_t step, transport::DoneHandler on_done) {
   const auto reader = std::make_shared<RowsReader>();
-  const auto numbers = std::make_shared<std::vector<int64_t>>();
+  const auto bytes = std::make_shared<std::vector<std::byte>>();
   std::vector<RowsOfGet> counts;
   for (const RowsWanted& each : wanted) {
     reader->add(each, parameter_indexes_[server].entries[each.variable],
                 what != GrowingGet::kMakesRowsOnly);
-    numbers->insert(numbers->end(), each.rows.begin(), each.rows.end());
-    counts.push_back({each.variable, each.rows.size()});
+    const auto append = [&bytes](const auto& numbers) {
+      const auto* begin = reinterpret_cast<const std::byte*>(numbers.data());
+      bytes->insert(bytes->end(), begin, begin + numbers.size() * sizeof(numbers.front()));
+    };
+    append(each.rows);
+    append(each.shows);
+    counts.push_back({each.variable, each.rows.size(), !each.shows.empty()});
   }
   Request request;
   Message& message = request.frames.emplace_back(make_message(Verb::kGet, step));
@@ -266,7 +271,7 @@ void ServerClient::ask_rows(uint32_t server, const std::vector<RowsWanted>& want
   message.header.variable = kListedVariables;
   message.header.piece = static_cast<uint32_t>(what);
   message.control = encode(counts);
-  message.payload = {numbers->data(), numbers->size() * sizeof(int64_t), numbers};
+  message.payload = {bytes->data(), bytes->size(), bytes};
   request.reply_target = [reader, server](const FrameHeader& header, ConstBytes) {
     return reader->target(server, header);
   };
@@ -343,6 +348,31 @@ void ServerClient::submit_order(uint32_t server, Message order, std::string& why
   };
   request.on_done = std::move(on_done);
   submit(server, 0, std::move(request));
+}
+
+void ServerClient::order_tables(const OrderOfServer& order, std::vector<TableAnswer>& answers,
+                                transport::DoneHandler on_done) {
+  answers.resize(config_.server_num());
+  RequestGroup requests(std::move(on_done));
+  for (uint32_t server = 0; server < config_.server_num(); ++server) {
+    Request request;
+    Message message = make_message(Verb::kNotify, rows_step());
+    message.header.flags = kFlagTable;
+    message.control = encode(order(server));
+    request.frames.push_back(std::move(message));
+    request.on_reply = [&answer = answers[server]](const FrameHeader&, ConstBytes control,
+                                                   MutableBytes) {
+      auto decoded = decode<TableAnswer>(control, "what became of a growing table");
+      if (decoded.ok()) {
+        answer = std::move(decoded).value();
+      } else {
+        answer.why = decoded.status().to_string();
+      }
+    };
+    request.on_done = requests.add();
+    submit(server, 0, std::move(request));
+  }
+  requests.begun();
 }
 
 void ServerClient::complete() {

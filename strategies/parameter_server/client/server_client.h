@@ -54,6 +54,7 @@ class ServerClient {
     uint32_t variable = 0;
     std::vector<int64_t> rows;
     std::byte* memory = nullptr;
+    std::vector<float> shows = {};  // of ids: a show and a click of each; or nothing
   };
   // Asks for rows as they are after step() steps.
   void get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
@@ -73,6 +74,11 @@ class ServerClient {
   // Tells all servers to read their values from a checkpoint, or to check it; only before any
   // worker's first step. `why` as above.
   void load_parts(const PartSource& source, std::string& why, transport::DoneHandler on_done);
+  // Has each server carry out its order; `answers` gets theirs, by server, and must live until
+  // on_done has run.
+  using OrderOfServer = std::function<TableOrder(uint32_t server)>;
+  void order_tables(const OrderOfServer& order, std::vector<TableAnswer>& answers,
+                    transport::DoneHandler on_done);
   // This worker contributes no more.
   void complete();
   // Disconnects in good order once idle.

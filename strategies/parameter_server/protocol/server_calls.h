@@ -81,12 +81,19 @@ struct GetCall {
   std::vector<uint32_t> variables;  // without `all`
   // By place in `variables`, only these rows, strictly ascending; empty: whole values.
   std::vector<std::vector<int64_t>> rows = {};
+  // A show and a click of each of these rows; empty: none are told.
+  std::vector<std::vector<float>> shows = {};
   GrowingGet growing = GrowingGet::kReads;
 
   const std::vector<int64_t>* rows_of(uint32_t variable) const {
-    if (rows.empty()) return nullptr;
-    const auto place = std::find(variables.begin(), variables.end(), variable) - variables.begin();
-    return &rows[static_cast<size_t>(place)];
+    return rows.empty() ? nullptr : &rows[place_of(variable)];
+  }
+  const std::vector<float>* shows_of(uint32_t variable) const {
+    return shows.empty() ? nullptr : &shows[place_of(variable)];
+  }
+  size_t place_of(uint32_t variable) const {
+    return static_cast<size_t>(std::find(variables.begin(), variables.end(), variable) -
+                               variables.begin());
   }
 };
 
@@ -103,12 +110,22 @@ struct ServerAnswer {
   bool has_value = false;
   // Of the value, only these rows; null: all. Valid during the call.
   const std::vector<int64_t>* rows = nullptr;
+  const std::vector<float>* shows = nullptr;  // as GetCall's; valid as long
   GrowingGet growing = GrowingGet::kReads;
   bool last = true;  // ends the answer
 
   static ServerAnswer with_value(const GetCall& call, uint32_t variable, bool last) {
-    return {call.session, call.request,           call.worker,  call.lane, call.step, variable,
-            true,         call.rows_of(variable), call.growing, last};
+    return {.session = call.session,
+            .request = call.request,
+            .worker = call.worker,
+            .lane = call.lane,
+            .step = call.step,
+            .variable = variable,
+            .has_value = true,
+            .rows = call.rows_of(variable),
+            .shows = call.shows_of(variable),
+            .growing = call.growing,
+            .last = last};
   }
   static ServerAnswer without_value(const GetCall& call) {
     return {call.session, call.request, call.worker, call.lane, call.step};

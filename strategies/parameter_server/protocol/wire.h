@@ -20,7 +20,8 @@
 //                  kListedVariables with the ids in the control part (vector of u32).
 //                  With kFlagRows: rows of some variables; the control part is a vector of
 //                  RowsOfGet, ascending by variable, the payload the numbers of all their rows
-//                  (i64, strictly ascending in each variable), one variable behind the other;
+//                  (i64, strictly ascending in each variable), one variable behind the other,
+//                  with shows and clicks where these are told;
 //                  answered by pieces of their values. Of a growing table the numbers are ids
 //                  (u64, ascending as i64), and `piece` is a GrowingGet.
 //   kCredit        asks to send more pieces of `step` on this lane: `variable` is how many of the
@@ -32,6 +33,9 @@
 //                  Of kNoVariables: of the slices of this lane, what was neither sent nor asked for
 //                  does not come; answered at once.
 //   kNotify        the sender contributes to no step after `step`. Answered by an empty reply.
+//                  With kFlagTable: a growing table ends a pass, is written or read; the control
+//                  part is a TableOrder, the answer's a TableAnswer, when that is done. An order
+//                  that comes again, because a connection broke, is carried out once.
 //   kSnapshot      writes a table's rows to a file; the control part is a TableSnapshot. Answered
 //                  by an empty reply when the file is there.
 //                  With kFlagPart: writes variables, as the server's part of a checkpoint;
@@ -52,6 +56,8 @@
 #include "base/archive.h"
 #include "fluid/core/dtype.h"
 #include "fluid/core/value.h"
+#include "fluid/ops/nn/growing_table.h"
+#include "fluid/tables/growing_table.h"
 #include "transport/session/frame.h"
 
 namespace fleet::strategies {
@@ -62,6 +68,7 @@ constexpr uint32_t kNoVariables = 0xfffffffd;  // a barrier that wants no values
 
 constexpr uint32_t kFlagRows = transport::kFlagUser0;
 constexpr uint32_t kFlagPart = transport::kFlagUser0;
+constexpr uint32_t kFlagTable = transport::kFlagUser0;
 
 // Rows of growing tables that one get asks for at most.
 constexpr uint64_t kMostRowsOfGet = uint64_t{1} << 24;
@@ -89,10 +96,13 @@ constexpr uint64_t piece_bytes(uint64_t bytes, uint32_t piece) {
 struct RowsOfGet {
   uint32_t variable = 0;
   uint64_t rows = 0;
+  bool shown = false;  // the numbers are followed by a show and a click of each (f32)
 
+  // Of numbers and shows.
+  uint64_t bytes() const { return rows * (shown ? 16 : 8); }
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(variable, rows);
+    archive(variable, rows, shown);
   }
 };
 
@@ -205,6 +215,45 @@ struct PartSource {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(folder, checksum, check);
+  }
+};
+
+// What a server is to do with its rows of a growing table. Files lie in folders that its own
+// configuration allows.
+struct TableOrder {
+  enum class Action : uint32_t {
+    kEndPass = 0,
+    kSave = 1,  // a delta waits for the next two before it has its name
+    kLoad = 2,
+    kTellStatistics = 3,
+    kCommitDelta = 4,
+    kDropDelta = 5,
+  };
+  uint64_t number = 0;  // of the sender's orders, from 1
+  std::string table;
+  Action action = Action::kEndPass;
+  fluid::tables::PassRule rule;
+  std::vector<std::string> files;  // kSave: the one of this server; kLoad: all of the save
+  bool states = true;              // kSave: of optimizers
+  bool delta = false;              // kSave: what changed since the last delta
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(number, table, action, rule, files, states, delta);
+  }
+};
+
+struct TableAnswer {
+  std::string why;    // it was not done; empty: it was
+  ErrorCode code = ErrorCode::kPrecondition;
+  uint64_t rows = 0;  // that went, were written, or are there
+  // kSave: how the table is made.
+  fluid::MakeGrowingTableAttrs options;
+  fluid::tables::TableStatistics statistics;  // kTellStatistics
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(why, code, rows, options, statistics);
   }
 };
 

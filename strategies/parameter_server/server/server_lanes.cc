@@ -26,9 +26,10 @@ using transport::Verb;
 // Answers of that many bytes leave before the rest of the answer is there.
 constexpr size_t kFlushBytes = 128 * 1024;
 
-void send_text(Session& session, const FrameHeader& header, const std::string& text) {
+template <class Control>
+void send_control(Session& session, const FrameHeader& header, const Control& control) {
   transport::Message reply = transport::make_reply(header);
-  reply.control = encode(text);
+  reply.control = encode(control);
   session.send(std::move(reply));
 }
 
@@ -38,13 +39,7 @@ std::string progress_of(const std::vector<std::shared_ptr<fluid::tables::SharedT
   for (const auto& table : tables) {
     const auto one = table->statistics_now();
     if (!one) return "";
-    all.rows += one->rows;
-    all.bytes += one->bytes;
-    all.hits += one->hits;
-    all.misses += one->misses;
-    all.admitted += one->admitted;
-    all.refused += one->refused;
-    all.evicted += one->evicted;
+    all += *one;
   }
   return str_cat(" table_rows=", all.rows, " table_bytes=", all.bytes, " table_hits=", all.hits,
                  " table_misses=", all.misses, " table_admitted=", all.admitted,
@@ -64,12 +59,18 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
       beside_frames_(beside_frames()),
       saves_(beside_frames_),
       part_writer_(save_folders_, events_.make_background(), *events_.files, logger_),
+      orders_(config_.index, config_.server_num(), save_folders_, *events_.files,
+              events_.make_background()),
       lanes_(std::max<size_t>(1, events_.lane_loops.size())) {
   for (size_t i = 0; i < events_.lane_loops.size(); ++i) {
     lanes_[i].outbox.emplace(*events_.lane_loops[i]);
   }
   for (ParameterEntry& entry : model_.parameter_index.entries) {
     entry.narrow_rows = config_.narrow_rows;
+  }
+  for (uint32_t i = 0; i < model_.shards.size(); ++i) {
+    const auto table = model_.shards[i]->table();
+    if (table) orders_.add_table(model_.parameter_index.entries[i].name, table);
   }
   show_tables();
 }
@@ -234,8 +235,8 @@ Result<std::vector<RowsOfGet>> ServerLanes::read_wanted_rows(const FrameHeader& 
   auto wanted = decode<std::vector<RowsOfGet>>(control, "the rows of a get");
   if (!wanted.ok()) return wanted;
   const auto& entries = model_.parameter_index.entries;
-  uint64_t rows = 0;
-  uint64_t growing = 0;  // of them
+  uint64_t bytes = 0;
+  uint64_t growing = 0;  // rows of growing tables
   uint64_t least = 0;
   for (const RowsOfGet& each : wanted.value()) {
     if (each.variable < least || each.variable >= entries.size() ||
@@ -252,12 +253,16 @@ Result<std::vector<RowsOfGet>> ServerLanes::read_wanted_rows(const FrameHeader& 
       return bad_frame("a get names more rows than it may", str_cat(most, " at most"),
                        str_cat(each.rows, " of variable ", each.variable));
     }
-    rows += each.rows;
+    if (each.shown && !entry.growing) {
+      return bad_frame("a get tells shows of rows that are of no growing table",
+                       "shows of ids of a growing table", str_cat("variable ", each.variable));
+    }
+    bytes += each.bytes();
     growing += entry.growing ? each.rows : 0;
   }
-  if (rows * sizeof(int64_t) != header.payload_bytes) {
-    return bad_frame("the numbers of a get's rows have the wrong size",
-                     str_cat(rows, " rows of 8 bytes"), str_cat(header.payload_bytes, " bytes"));
+  if (bytes != header.payload_bytes) {
+    return bad_frame("the numbers of a get's rows have the wrong size", str_cat(bytes, " bytes"),
+                     str_cat(header.payload_bytes, " bytes"));
   }
   return wanted;
 }
@@ -297,7 +302,11 @@ Status ServerLanes::read_rows(const FrameHeader& header, ConstBytes control, Con
   for (const RowsOfGet& each : wanted.value()) {
     std::vector<int64_t>& rows = call.rows.emplace_back(each.rows);
     if (each.rows > 0) std::memcpy(rows.data(), from, each.rows * sizeof(int64_t));
-    from += each.rows * sizeof(int64_t);
+    std::vector<float>& shows = call.shows.emplace_back(each.shown ? 2 * each.rows : 0);
+    if (!shows.empty()) {
+      std::memcpy(shows.data(), from + each.rows * sizeof(int64_t), shows.size() * sizeof(float));
+    }
+    from += each.bytes();
     call.variables.push_back(each.variable);
     Status status = check_row_numbers(rows, model_.parameter_index.entries[each.variable]);
     if (!status.ok()) return status;
@@ -344,6 +353,7 @@ Status ServerLanes::handle_common(Session& session, const FrameHeader& header, C
     case Verb::kInit:
       return handle_init(session, header, control, payload);
     case Verb::kNotify:
+      if (header.has(kFlagTable)) return handle_table_order(session, header, control);
       return answered(session, header, complete(session.peer().member.index, header.step));
     case Verb::kSnapshot:
       return header.has(kFlagPart) ? handle_part(session, header, control)
@@ -399,24 +409,64 @@ void ServerLanes::tell_initial_value(uint32_t variable) {
   }
 }
 
-Status ServerLanes::handle_part_source(Session& session, const FrameHeader& header,
+// `work` gives what is sent in answer.
+template <class Work>
+void ServerLanes::answer_beside_frames(const Session& session, const FrameHeader& header,
+                                       Work work) {
+  using Answer = decltype(work());
+  const auto outcome = std::make_shared<Answer>();
+  const auto run = [outcome, work = std::move(work)] { *outcome = work(); };
+  const auto answer = [this, outcome, header, id = session.id(), lane = session.peer().lane_index] {
+    on_loop_of(id, lane,
+               [header, outcome](Peer& peer) { send_control(*peer.session, header, *outcome); });
+  };
+  if (beside_frames_) {
+    beside_frames_(run, answer);
+  } else {
+    run();
+    answer();
+  }
+}
+
+Status ServerLanes::handle_part_source(const Session& session, const FrameHeader& header,
                                        ConstBytes control) {
   auto source = decode<PartSource>(control, "a checkpoint to read");
   if (!source.ok()) return source.status();
-  const auto outcome = std::make_shared<Status>();
-  const auto read = [this, outcome, from = std::move(source).value()] {
-    *outcome = outcome_of([&] { read_part(from); });
+  answer_beside_frames(session, header, [this, from = std::move(source).value()] {
+    const Status outcome = outcome_of([&] { read_part(from); });
+    return outcome.ok() ? std::string() : outcome.to_string();
+  });
+  return {};
+}
+
+// In a thread of its own: large tables take long.
+Status ServerLanes::handle_table_order(const Session& session, const FrameHeader& header,
+                                       ConstBytes control) {
+  auto order = decode<TableOrder>(control, "what a growing table is to do");
+  if (!order.ok()) return order.status();
+  const auto carry_out = [this, worker = session.peer().member.index,
+                          what = std::move(order).value()] {
+    return orders_.carry_out(worker, what, [this] {
+      const Lock locked = lock();
+      return untouched();
+    });
   };
-  const auto answer = [this, outcome, header, id = session.id(), lane = session.peer().lane_index] {
-    const std::string why = outcome->ok() ? "" : outcome->to_string();
-    on_loop_of(id, lane, [header, why](Peer& peer) { send_text(*peer.session, header, why); });
+  const auto answer = [this, header, id = session.id(),
+                       lane = session.peer().lane_index](const TableAnswer& with) {
+    on_loop_of(id, lane, [header, with](Peer& peer) {
+      send_control(*peer.session, header, with);
+    });
   };
-  if (beside_frames_) {
-    beside_frames_(read, answer);
-  } else {
-    read();
-    answer();
+  if (!events_.run_later) {
+    answer(carry_out());
+    return {};
   }
+  orders_.later([this, carry_out, answer] {
+    events_.run_later([this, answer, with = carry_out()] {
+      const Lock locked = lock();
+      answer(with);
+    });
+  });
   return {};
 }
 
@@ -516,7 +566,7 @@ Status ServerLanes::handle_part(Session& session, const FrameHeader& header, Con
     why = begin_part(order, part);
     if (why.empty()) part_writer_.start(order, std::move(part));
   }
-  send_text(session, header, why);
+  send_control(session, header, why);
   return {};
 }
 
@@ -570,7 +620,7 @@ fluid::Tensor rows_of_value(const fluid::Tensor& value, const std::vector<int64_
 
 }  // namespace
 
-fluid::Tensor ServerLanes::value_for(const ServerAnswer& answer) const {
+fluid::Tensor ServerLanes::value_for(const ServerAnswer& answer) {
   if (answer.rows == nullptr) return value_of(answer.variable);
   const ParameterEntry& entry = model_.parameter_index.entries[answer.variable];
   const fluid::Tensor rows =
@@ -579,20 +629,43 @@ fluid::Tensor ServerLanes::value_for(const ServerAnswer& answer) const {
   return sent_values(rows, entry.row_dtype());
 }
 
-fluid::Tensor ServerLanes::rows_of_table(const ServerAnswer& answer) const {
+fluid::Tensor ServerLanes::rows_of_table(const ServerAnswer& answer) {
   using fluid::tables::GrowingTable;
   fluid::tables::SharedTable& table = *model_.shards[answer.variable]->table();
   const auto count = static_cast<int64_t>(answer.rows->size());
   fluid::Tensor rows(fluid::DType::kFloat32, {count, static_cast<int64_t>(table.options().width)});
   const std::span keys(reinterpret_cast<const uint64_t*>(answer.rows->data()), answer.rows->size());
-  if (answer.growing != GrowingGet::kReads) {
-    table.alone([&](GrowingTable& all) { all.rows(keys, rows.data<float>()); });
+  if (answer.growing != GrowingGet::kReads && is_new_lookup(answer)) {
+    std::vector<float> shows;
+    std::vector<float> clicks;
+    for (size_t i = 0; answer.shows != nullptr && i < answer.shows->size(); i += 2) {
+      shows.push_back((*answer.shows)[i]);
+      clicks.push_back((*answer.shows)[i + 1]);
+    }
+    table.alone([&](GrowingTable& all) {
+      if (!shows.empty()) all.add_shows(keys, shows, clicks);
+      all.rows(keys, rows.data<float>());
+    });
   } else {
     table.reading([&](const GrowingTable& all) {
       all.find(keys, rows.data<float>(), GrowingTable::Missing::kInitial);
     });
   }
   return answer.growing == GrowingGet::kMakesRowsOnly ? fluid::Tensor() : rows;
+}
+
+// A request that comes again over another connection has been counted. A worker's requests have
+// numbers that ascend; those that are under way at once are few.
+bool ServerLanes::is_new_lookup(const ServerAnswer& answer) {
+  constexpr uint64_t kUnderWay = 128;
+  const Lock locked = lock();
+  std::set<uint64_t>& counted = counted_lookups_[{answer.worker, answer.variable}];
+  const uint64_t newest = counted.empty() ? 0 : *counted.rbegin();
+  if (newest > kUnderWay) {
+    counted.erase(counted.begin(), counted.lower_bound(newest - kUnderWay));
+    if (answer.request < newest - kUnderWay) return false;
+  }
+  return counted.insert(answer.request).second;
 }
 
 template <class OnPeer>
@@ -609,7 +682,8 @@ void ServerLanes::on_loop_of(uint64_t session, uint32_t lane, OnPeer on_peer) {
 void ServerLanes::send(ServerAnswer answer) {
   fluid::Tensor value;
   if (answer.has_value) value = value_for(answer);
-  answer.rows = nullptr;  // is the caller's
+  answer.rows = nullptr;  // are the caller's
+  answer.shows = nullptr;
   on_loop_of(answer.session, answer.lane,
              [this, answer, value = std::move(value)](Peer& peer) { write(peer, answer, value); });
 }

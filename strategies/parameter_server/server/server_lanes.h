@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,6 +27,7 @@
 #include "strategies/parameter_server/server/checkpoint/table_saves.h"
 #include "strategies/parameter_server/server/parameter_watch.h"
 #include "strategies/parameter_server/server/state_shard.h"
+#include "strategies/parameter_server/server/table_orders.h"
 #include "transport/rpc/incarnations.h"
 #include "transport/rpc/long_message.h"
 #include "transport/rpc/server.h"
@@ -200,8 +203,13 @@ class ServerLanes : public transport::ServerHandler {
   Status handle_part(transport::Session& session, const transport::FrameHeader& header,
                      transport::ConstBytes control);
   // Begins to read or check values of a checkpoint, and answers when that is done.
-  Status handle_part_source(transport::Session& session, const transport::FrameHeader& header,
+  Status handle_part_source(const transport::Session& session, const transport::FrameHeader& header,
                             transport::ConstBytes control);
+  Status handle_table_order(const transport::Session& session, const transport::FrameHeader& header,
+                            transport::ConstBytes control);
+  template <class Work>
+  void answer_beside_frames(const transport::Session& session, const transport::FrameHeader& header,
+                            Work work);
   // Any thread.
   void read_part(const PartSource& source);
   // The slice has this value before the first step.
@@ -215,10 +223,11 @@ class ServerLanes : public transport::ServerHandler {
   // What is kept, for an initial value; versions that were read stay as they are.
   fluid::Tensor& writable(uint32_t variable);
   // The value, or the rows of it that the answer is to have.
-  fluid::Tensor value_for(const ServerAnswer& answer) const;
+  fluid::Tensor value_for(const ServerAnswer& answer);
   // Tells the observer of the growing tables.
   void show_tables() const;
-  fluid::Tensor rows_of_table(const ServerAnswer& answer) const;
+  fluid::Tensor rows_of_table(const ServerAnswer& answer);
+  bool is_new_lookup(const ServerAnswer& answer);
   std::string begin_part(const PartOrder& order, ServerPart& part) const;
   TableSaves::Run beside_frames();
   void write(Peer& peer, const ServerAnswer& answer, const fluid::Tensor& value) const;
@@ -238,6 +247,9 @@ class ServerLanes : public transport::ServerHandler {
   Status read_rows(const transport::FrameHeader& header, transport::ConstBytes control,
                    transport::ConstBytes payload, GetCall& call) const;
 
+  // Requests that looked rows up in training, by worker and table: the newest ones.
+  std::map<std::pair<uint32_t, uint32_t>, std::set<uint64_t>> counted_lookups_;
+
   // What a handler sends may end a session, which is told at once.
   mutable std::recursive_mutex mutex_;
   FiniteGuard guard_;
@@ -246,6 +258,7 @@ class ServerLanes : public transport::ServerHandler {
   const TableSaves::Run beside_frames_;
   TableSaves saves_;
   ServerPartWriter part_writer_;
+  TableOrders orders_;
   // The parameter index with this step, as workers are told it.
   transport::SharedBytes told_;
   uint64_t told_step_ = 0;

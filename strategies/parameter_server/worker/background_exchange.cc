@@ -86,7 +86,7 @@ std::vector<std::shared_ptr<KeptRows>> BackgroundExchange::kept_rows(
   return rows;
 }
 
-void BackgroundExchange::restarted(fluid::Scope&) {
+void BackgroundExchange::forget_kept_rows() {
   const std::lock_guard lock(hot_mutex_);
   hot_.clear();
 }

@@ -26,7 +26,8 @@ class BackgroundExchange final : public BackgroundClient {
   // Rows that were looked up not long ago (hot_rows.h); not for tests.
   std::vector<std::shared_ptr<KeptRows>> kept_rows(fluid::Scope& scope,
                                                    const RemoteGrowingTables& tables) override;
-  void restarted(fluid::Scope& scope) override;
+  void forget_kept_rows() override;
+  void restarted(fluid::Scope&) override { forget_kept_rows(); }
   void prepare(const fluid::Block& block, BoundBlock& bound) override;
   void end_step() override;
   Token send(const fluid::CommCall& call, const BoundOp& bound) override;

@@ -78,6 +78,8 @@ class Exchange {
                                                            const RemoteGrowingTables& /*tables*/) {
     return {};
   }
+  // Rows of tables went on servers: none is used again.
+  virtual void forget_kept_rows() {}
   // Whether a step can ask for what holds after it: begin_request() sends, and finish_request()
   // waits for the answers.
   virtual bool asks_ahead() const { return false; }

@@ -62,7 +62,7 @@ fluid::SelectedRows changed_rows(const RemoteTensor& parameter,
   return rows;
 }
 
-std::vector<std::vector<uint64_t>> ids_by_server(const std::vector<uint64_t>& ids, size_t servers) {
+std::vector<std::vector<uint64_t>> ids_by_server(std::span<const uint64_t> ids, size_t servers) {
   std::vector<std::vector<uint64_t>> parts(servers);
   for (const uint64_t id : ids) parts[fluid::server_of_id(id, servers)].push_back(id);
   return parts;
@@ -139,6 +139,7 @@ void LocalTraining::begin_rows(fluid::Scope& scope, const fluid::Scope& like,
 }
 
 void LocalTraining::begin_from(fluid::Scope& scope, const fluid::Scope& other) {
+  send_rows_of(other);
   const std::lock_guard lock(mutex_);
   forget_gone();
   const auto found = std::find_if(scopes_.begin(), scopes_.end(),
@@ -147,6 +148,20 @@ void LocalTraining::begin_from(fluid::Scope& scope, const fluid::Scope& other) {
   Trainer& trainer = scopes_[&scope];
   trainer = {.life = scope.life(), .old = found->second.old};
   begin_rows(scope, other, trainer);
+}
+
+// Its rows go to the servers, where those that go on from it find them.
+void LocalTraining::send_rows_of(const fluid::Scope& scope) {
+  Trainer* trainer = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(scopes_.begin(), scopes_.end(),
+                                    [&scope](const auto& entry) { return entry.first == &scope; });
+    if (found != scopes_.end()) trainer = &found->second;
+  }
+  if (trainer == nullptr || trainer->rows.empty()) return;
+  exchange_rows(*trainer);
+  client_.flush();
 }
 
 LocalTraining::Trainer& LocalTraining::trainer_of(fluid::Scope& scope) {
@@ -171,7 +186,7 @@ std::vector<std::shared_ptr<KeptRows>> LocalTraining::kept_rows(fluid::Scope& sc
     const auto rows = trainer->second.rows.find(name);
     if (rows == trainer->second.rows.end()) return {};
     if (tables.attrs.is_test) {
-      kept.push_back(std::make_shared<RowsOfTable>(rows->second->table()));
+      kept.push_back(std::make_shared<RowsToRead>(rows->second));
     } else {
       kept.push_back(rows->second);
     }
@@ -233,13 +248,7 @@ void LocalTraining::send_geo(fluid::Scope& scope, Trainer& trainer) {
       });
     });
   }
-  for (const Table& table : tables_) {
-    const auto rows = trainer.rows.find(table.place.names.front());
-    if (rows == trainer.rows.end()) continue;
-    LocalRows& own = *rows->second;
-    send_rows(table, ids_by_server(own.take_touched(), table.gradients.size()),
-              [&](size_t, const Ids& ids) { return own.geo_differences(ids, trainers_); });
-  }
+  exchange_rows(trainer);
   trainer.under_way = client_.begin_synchronize();
 }
 
@@ -253,6 +262,31 @@ void LocalTraining::receive_geo(fluid::Scope& scope, Trainer& trainer) {
                      elements<T>(trainer.old[i]));
     });
     parameter(scope, i).copy_from(now);
+  }
+}
+
+// What rows of this round changed by. EASGD looks at the servers' values, of so many ids at once.
+void LocalTraining::exchange_rows(const Trainer& trainer) {
+  constexpr size_t kTogether = size_t{1} << 20;
+  for (const Table& table : tables_) {
+    const auto found = trainer.rows.find(table.place.names.front());
+    if (found == trainer.rows.end()) continue;
+    LocalRows& rows = *found->second;
+    const Ids all = rows.take_touched();
+    for (size_t at = 0; at < all.size(); at += kTogether) {
+      const std::span some = std::span(all).subspan(at, std::min(kTogether, all.size() - at));
+      const std::vector<Ids> ids = ids_by_server(some, table.gradients.size());
+      if (options_.mode == ServerMode::kGeo) {
+        send_rows(table, ids,
+                  [&](size_t, const Ids& mine) { return rows.geo_differences(mine, trainers_); });
+        continue;
+      }
+      const auto there = rows_on_servers(table, ids);
+      send_rows(table, ids, [&](size_t server, const Ids& mine) {
+        return rows.elastic_differences(mine, there[server].data(),
+                                        easgd_alpha(options_.easgd_alpha, trainers_));
+      });
+    }
   }
 }
 
@@ -292,16 +326,7 @@ void LocalTraining::exchange_easgd(fluid::Scope& scope, const Trainer& trainer) 
     });
     parameter(scope, i).copy_from(now);
   }
-  for (const Table& table : tables_) {
-    const auto rows = trainer.rows.find(table.place.names.front());
-    if (rows == trainer.rows.end()) continue;
-    LocalRows& own = *rows->second;
-    const std::vector<Ids> ids = ids_by_server(own.take_touched(), table.gradients.size());
-    const auto there = rows_on_servers(table, ids);
-    send_rows(table, ids, [&](size_t server, const Ids& of_server) {
-      return own.elastic_differences(of_server, there[server].data(), alpha);
-    });
-  }
+  exchange_rows(trainer);
   client_.flush();
 }
 

@@ -24,7 +24,7 @@ class LocalTraining {
 
   // The scope's parameters are the servers' now: what the first exchange measures from.
   void begin(fluid::Scope& scope);
-  // A thread's scope goes on from where another one is.
+  // A thread's scope goes on from where another one is; its growing tables begin without rows.
   void begin_from(fluid::Scope& scope, const fluid::Scope& other);
   // By table of a lookup, the rows that the scope trains; empty in scopes that do not train.
   std::vector<std::shared_ptr<KeptRows>> kept_rows(fluid::Scope& scope,
@@ -78,6 +78,8 @@ class LocalTraining {
   void send_geo(fluid::Scope& scope, Trainer& trainer);
   void receive_geo(fluid::Scope& scope, Trainer& trainer);
   void exchange_easgd(fluid::Scope& scope, const Trainer& trainer);
+  void exchange_rows(const Trainer& trainer);
+  void send_rows_of(const fluid::Scope& scope);
   std::vector<std::vector<float>> rows_on_servers(const Table& table, const std::vector<Ids>& ids);
   fluid::Tensor& parameter(fluid::Scope& scope, size_t index) const;
 

@@ -1,12 +1,15 @@
 #include "strategies/parameter_server/worker/worker_runtime.h"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "fluid/kernels/table_rows.h"
+#include "fluid/tables/lookup/shared_table.h"
 #include "strategies/parameter_server/errors.h"
 #include "strategies/parameter_server/worker/remote_places.h"
 #include "strategies/parameter_server/worker/remote_values.h"
@@ -110,23 +113,35 @@ void WorkerRuntime::fetch_rows(const fluid::CommCall& call, RowLookup& lookup) {
                      });
 }
 
-void WorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bound) {
-  std::vector<const fluid::Tensor*> ids;
-  size_t first = 0;  // among the inputs: where those of slot Ids begin
+namespace {
+
+// The op's inputs of a slot, in the call's order.
+std::vector<const fluid::Tensor*> tensors_of(const fluid::CommCall& call, std::string_view wanted) {
+  std::vector<const fluid::Tensor*> tensors;
+  size_t at = 0;
   for (const auto& [slot, names] : call.op.inputs) {
-    if (slot < "Ids") first += names.size();
+    for (size_t i = 0; i < names.size(); ++i, ++at) {
+      if (slot == wanted) tensors.push_back(&dense(*call.inputs[at]));
+    }
   }
-  for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[first + i]));
-  RowLookup lookup(bound.table, std::move(ids));
+  return tensors;
+}
+
+}  // namespace
+
+void WorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bound) {
+  RowLookup lookup(bound.table, tensors_of(call, "Ids"));
   fetch_rows(call, lookup);
   lookup.fill(call.outputs);
 }
 
 void WorkerRuntime::look_up_growing(const fluid::CommCall& call, const BoundOp& bound) {
-  std::vector<const fluid::Tensor*> ids;
-  for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[i]));
+  const std::vector<const fluid::Tensor*> ids = tensors_of(call, "Ids");
+  const std::vector<const fluid::Tensor*> shows = tensors_of(call, "Shows");
+  const std::vector<const fluid::Tensor*> clicks = tensors_of(call, "Clicks");
   if (auto ahead = take_asked(call, ids)) {
     ahead->lookup->fill(ids, call.outputs);
+    ahead->lookup->add_shows(ids, shows, clicks);
     ++lookups_ahead_;
     ahead->request =
         exchange_->begin_request([&](ServerClient& client, transport::DoneHandler done) {
@@ -135,7 +150,8 @@ void WorkerRuntime::look_up_growing(const fluid::CommCall& call, const BoundOp& 
     making_.push_back(std::move(ahead));
     return;
   }
-  GrowingLookup lookup(bound.growing, ids, exchange_->kept_rows(call.scope, bound.growing), runs_);
+  GrowingLookup lookup(bound.growing, ids, kept_rows(call, bound.growing), runs_);
+  lookup.add_shows(ids, shows, clicks);
   const bool makes_rows = !lookup.is_test() && exchange_->sends_gradients();
   const GrowingGet what = makes_rows ? GrowingGet::kMakesRows : GrowingGet::kReads;
   exchange_->request(Phase::kReceiving, call.op.type,
@@ -144,6 +160,16 @@ void WorkerRuntime::look_up_growing(const fluid::CommCall& call, const BoundOp& 
                      });
   if (!lookup.is_test()) lookup.keep();
   lookup.fill(ids, call.outputs);
+}
+
+// Servers hear of every lookup that tells shows.
+std::vector<std::shared_ptr<KeptRows>> WorkerRuntime::kept_rows(const fluid::CommCall& call,
+                                                                const RemoteGrowingTables& tables) {
+  auto kept = exchange_->kept_rows(call.scope, tables);
+  for (size_t i = 0; i < tables.attrs.shown.size() && !kept.empty(); ++i) {
+    if (tables.attrs.shown[i] >= 0) kept[static_cast<size_t>(tables.attrs.table_of[i])] = nullptr;
+  }
+  return kept;
 }
 
 // ---- lookups of the next step
@@ -346,6 +372,208 @@ void WorkerRuntime::read_server_parts(const std::string& folder, uint32_t checks
                                   .expected = "files that stay as they are",
                                   .got = why,
                                   .fix = "start the job again"});
+}
+
+// `files`: of a save, each server's own.
+std::vector<TableAnswer> WorkerRuntime::order_tables(Phase phase, TableOrder order,
+                                                     std::span<const std::string> files) {
+  order.number = ++orders_;
+  std::vector<TableAnswer> answers;
+  const auto of_server = [&](uint32_t server) {
+    if (!files.empty()) order.files = {files[server]};
+    return order;
+  };
+  exchange_->request(phase, "a growing table's order",
+                     [&](ServerClient& client, transport::DoneHandler done) {
+                       client.order_tables(of_server, answers, std::move(done));
+                     });
+  for (size_t server = 0; server < answers.size(); ++server) {
+    if (answers[server].why.empty()) continue;
+    throw_error(ErrorCode::kPrecondition,
+                {.what = "a server cannot do this with a growing table",
+                 .where = str_cat("growing table '", order.table, "', server ", server),
+                 .expected = "what its configuration and rows allow",
+                 .got = answers[server].why,
+                 .fix = "see the reason"});
+  }
+  return answers;
+}
+
+fluid::CommRuntime::TableFiles WorkerRuntime::save_table(const std::string& table,
+                                                         const std::filesystem::path& folder,
+                                                         const std::string& name, bool states) {
+  exchange_->drain();
+  const std::vector<std::string> paths = files_of_servers(folder / (name + ".table"));
+  TableFiles files;
+  for (const std::filesystem::path path : paths) files.names.push_back(path.filename().string());
+  const auto answers = order_tables(Phase::kSaving,
+                                    {.table = table,
+                                     .action = TableOrder::Action::kSave,
+                                     .rule = {},
+                                     .files = {},
+                                     .states = states},
+                                    paths);
+  files.options = fluid::table_options(answers.front().options, table, 0);
+  for (const std::string& path : paths) check_seen(path);
+  return files;
+}
+
+void WorkerRuntime::load_table(const std::string& table,
+                               const std::vector<std::filesystem::path>& files) {
+  std::vector<double> refusals = {0};
+  std::exception_ptr refused;
+  TableOrder order{.table = table, .action = TableOrder::Action::kLoad, .rule = {}, .files = {}};
+  for (const auto& file : files) order.files.push_back(std::filesystem::absolute(file).string());
+  if (index_ == 0) {
+    try {
+      order_tables(Phase::kSaving, std::move(order));
+    } catch (const Error&) {
+      refused = std::current_exception();
+      refusals[0] = 1;
+    }
+  }
+  refusals = all_reduce_worker(refusals);
+  if (refused) std::rethrow_exception(refused);
+  throw_refused(table, true, refusals[0] != 0);
+}
+
+uint64_t WorkerRuntime::order_together(const TableOrder& order, std::span<const std::string> files,
+                                       fluid::Scope& scope) {
+  check_growing_table(order.table);
+  // Others may be asked to save: that comes first.
+  exchange_->meet_to_save();
+  drop_lookups_ahead();
+  exchange_->begin_saving(scope);
+  exchange_->barrier(transport::Group::kTraining, "order_together");
+  std::vector<double> done = {0, 0, 0};  // orders, rows, refusals
+  std::exception_ptr refused;
+  if (index_ == 0) {
+    done[0] = 1;
+    try {
+      done[1] = static_cast<double>(give(order, files));
+    } catch (const Error&) {
+      refused = std::current_exception();
+      done[2] = 1;
+    }
+  }
+  done = all_reduce_training(done);
+  exchange_->end_saving();
+  exchange_->forget_kept_rows();
+  if (refused) std::rethrow_exception(refused);
+  throw_refused(order.table, done[0] != 0, done[2] != 0);
+  return static_cast<uint64_t>(done[1]);
+}
+
+// All servers write a delta before any of them gives it its name: they count alike.
+uint64_t WorkerRuntime::give(const TableOrder& order, std::span<const std::string> files) {
+  uint64_t rows = 0;
+  try {
+    for (const TableAnswer& answer : order_tables(Phase::kSaving, order, files)) {
+      rows += answer.rows;
+    }
+  } catch (const Error&) {
+    if (order.delta) end_delta(order.table, TableOrder::Action::kDropDelta);
+    throw;
+  }
+  if (order.delta) end_delta(order.table, TableOrder::Action::kCommitDelta);
+  return rows;
+}
+
+void WorkerRuntime::end_delta(const std::string& table, TableOrder::Action action) {
+  order_tables(Phase::kSaving, {.table = table, .action = action, .rule = {}, .files = {}});
+}
+
+// What the other workers say of it.
+void WorkerRuntime::throw_refused(const std::string& table, bool ordered, bool refused) {
+  if (ordered && !refused) return;
+  throw_error(ErrorCode::kPrecondition,
+              {.what = ordered ? "a server cannot do this with a growing table"
+                               : "the first worker, which tells servers what tables are to do, has "
+                                 "stopped",
+               .where = str_cat("growing table '", table, "'"),
+               .expected = ordered ? "what the configurations of servers and the rows allow"
+                                   : "a call of every worker before any stops",
+               .got = ordered ? "a refusal, whose reason worker 0 tells" : "one behind its stop",
+               .fix = ordered ? "see worker 0" : "call it earlier"});
+}
+
+void WorkerRuntime::drop_lookups_ahead() {
+  for (auto& [key, next] : next_) {
+    if (next.asked != nullptr) finish(*std::exchange(next.asked, nullptr));
+    next.ids.clear();
+  }
+}
+
+uint64_t WorkerRuntime::end_pass(const std::string& table, const fluid::tables::PassRule& rule,
+                                 fluid::Scope& scope) {
+  const uint64_t gone = order_together(
+      {.table = table, .action = TableOrder::Action::kEndPass, .rule = rule, .files = {}}, {},
+      scope);
+  // A worker that trains alone has rows of its own.
+  const fluid::Value* own = scope.find(table);
+  if (const auto rows = own == nullptr ? nullptr : fluid::tables::table_of(*own)) {
+    rows->alone([&rule](fluid::tables::GrowingTable& all) { return all.end_pass(rule); });
+  }
+  return gone;
+}
+
+std::vector<std::filesystem::path> WorkerRuntime::save_table_delta(
+    const std::string& table, const std::filesystem::path& file, fluid::Scope& scope) {
+  const std::vector<std::string> files = files_of_servers(file);
+  order_together(
+      {.table = table, .action = TableOrder::Action::kSave, .rule = {}, .files = {}, .delta = true},
+      files, scope);
+  return {files.begin(), files.end()};
+}
+
+// What a server wrote elsewhere is no part of what this worker saves.
+void WorkerRuntime::check_seen(const std::string& file) {
+  std::error_code error;
+  if (std::filesystem::exists(file, error)) return;
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "a server has written a file that this worker does not see",
+               .where = file,
+               .expected = "a folder that workers and servers share",
+               .got = "nothing there",
+               .fix = "name a folder on a file system of all hosts"});
+}
+
+std::vector<std::string> WorkerRuntime::files_of_servers(const std::filesystem::path& file) {
+  const uint32_t servers = exchange_->ready().config().server_num();
+  std::vector<std::string> files;
+  for (uint32_t server = 0; server < servers; ++server) {
+    std::filesystem::path own = std::filesystem::absolute(file);
+    const std::string part = servers == 1 ? "" : str_cat(".", server, "-of-", servers);
+    own.replace_filename(str_cat(file.stem().string(), part, file.extension().string()));
+    files.push_back(own.string());
+  }
+  return files;
+}
+
+fluid::tables::TableStatistics WorkerRuntime::table_statistics(const std::string& table,
+                                                               const fluid::Scope&) {
+  check_growing_table(table);
+  fluid::tables::TableStatistics all;
+  for (const TableAnswer& answer :
+       order_tables(Phase::kReceiving, {.table = table,
+                                       .action = TableOrder::Action::kTellStatistics,
+                                       .rule = {},
+                                       .files = {}})) {
+    all += answer.statistics;
+  }
+  return all;
+}
+
+void WorkerRuntime::check_growing_table(const std::string& table) {
+  const std::vector<std::string> names = growing_tables(exchange_->ready());
+  if (std::find(names.begin(), names.end(), table) != names.end()) return;
+  throw_error(ErrorCode::kUnknownName,
+              {.what = "the job has no such growing table" + did_you_mean(table, names),
+               .where = "a growing table of the servers",
+               .expected = names.empty() ? "one that sparse_embedding makes"
+                                         : "one of " + join(names, ", "),
+               .got = str_cat("'", table, "'"),
+               .fix = "name a table by the name of its param_attr"});
 }
 
 // Workers that train alone have states of optimizers that no server has; those of EASGD differ from

@@ -99,6 +99,18 @@ class WorkerRuntime final : public StrategyRuntime {
   bool gather_persistables(fluid::Scope& scope) override;
   bool gather(std::span<const std::string> names, fluid::Scope& scope) override;
   void spread_persistables(fluid::Scope& scope) override;
+  bool keeps_tables() const override { return true; }
+  TableFiles save_table(const std::string& table, const std::filesystem::path& folder,
+                        const std::string& name, bool states) override;
+  void load_table(const std::string& table,
+                  const std::vector<std::filesystem::path>& files) override;
+  uint64_t end_pass(const std::string& table, const fluid::tables::PassRule& rule,
+                    fluid::Scope& scope) override;
+  std::vector<std::filesystem::path> save_table_delta(const std::string& table,
+                                                      const std::filesystem::path& file,
+                                                      fluid::Scope& scope) override;
+  fluid::tables::TableStatistics table_statistics(const std::string& table,
+                                                  const fluid::Scope& scope) override;
   void begin_saving(fluid::Scope& scope) override { exchange_->begin_saving(scope); }
   void read_values(std::span<const std::string> names, fluid::Scope& scope) override {
     pull({names.begin(), names.end()}, scope);
@@ -131,13 +143,32 @@ class WorkerRuntime final : public StrategyRuntime {
   using LookupOp = std::pair<uint64_t, const fluid::Operator*>;  // of a program, by id
 
   std::string load_server_parts(const PartSource& source);
+  void check_growing_table(const std::string& table);
+  // Between two steps, when all workers have come, one gives the order, and none goes on before
+  // servers have carried it out. Returns the sum of the answers' rows. UsageError in each
+  // worker when one refuses.
+  uint64_t order_together(const TableOrder& order, std::span<const std::string> files,
+                          fluid::Scope& scope);
+  uint64_t give(const TableOrder& order, std::span<const std::string> files);
+  void end_delta(const std::string& table, TableOrder::Action action);
+  static void throw_refused(const std::string& table, bool ordered, bool refused);
+  static void check_seen(const std::string& file);
+  // A file for each server: its path with ".0-of-2" before the extension.
+  std::vector<std::string> files_of_servers(const std::filesystem::path& file);
+  // The answers of all servers, by server; UsageError when one did not do it.
+  std::vector<TableAnswer> order_tables(transport::Phase phase, TableOrder order,
+                                        std::span<const std::string> files = {});
   const BoundOp& bind(const fluid::CommCall& call);
   void look_up(const fluid::CommCall& call, const BoundOp& bound);
   void look_up_growing(const fluid::CommCall& call, const BoundOp& bound);
   // What was asked ahead, when it is of these ids and no other step came in between.
   std::unique_ptr<AheadLookup> take_asked(const fluid::CommCall& call,
                                           std::span<const fluid::Tensor* const> ids);
+  // By table of the op, rows that are here; empty where none are.
+  std::vector<std::shared_ptr<KeptRows>> kept_rows(const fluid::CommCall& call,
+                                                   const RemoteGrowingTables& tables);
   void ask_ahead(const fluid::CommCall& call);
+  void drop_lookups_ahead();
   const BoundOp* bound_op(const LookupOp& op);  // null: it has not run yet
   void finish(const AheadLookup& lookup);
   void finish_making();
@@ -152,6 +183,7 @@ class WorkerRuntime final : public StrategyRuntime {
   std::map<LookupOp, NextLookup> next_;
   std::vector<std::unique_ptr<AheadLookup>> making_;  // rows that were read ahead
   uint64_t lookups_ahead_ = 0;
+  uint64_t orders_ = 0;
   std::atomic<uint64_t> runs_{0};  // of programs, by all threads: the age of kept rows
   const std::unique_ptr<Exchange> exchange_;
   std::mutex mutex_;                                    // guards bound_

@@ -82,6 +82,18 @@ TEST_F(CtrDnn, TheLauncherSaysWhatGrowingTablesHave) {
   EXPECT_LE(rows, 300 + 26 + 26);
 }
 
+TEST_F(CtrDnn, ReportsShowCurvesAndTables) {
+  make("--records 40000 --test_records 500 --test_files 2 --ids 300");
+  const Json metrics = run(with_servers("--table growing --print_period 20"));
+  EXPECT_GT(metrics.at("loss").size(), 2U);
+  EXPECT_GT(metrics.at("tables").at("ids").at("rows").get<int>(), 250);
+  const auto report = run_command(str_cat(kBin, "fleet_report ", path("metrics.json")), 60);
+  EXPECT_EQ(report.code, 0) << report.output;
+  for (const char* text : {"test AUC", "growing table", "ids", "admitted"}) {
+    EXPECT_THAT(report.output, HasSubstr(text));
+  }
+}
+
 TEST_F(CtrDnn, LearnsAsynchronously) {
   make(kClicks);
   expect_good(with_servers("--epochs 3 --strategy async"));
@@ -125,10 +137,13 @@ TEST_F(CtrDnn, HasTheSameBitsInStepWithAnyNumberOfReaders) {
 // Two workers that tested a half each tell what one tells that tests the same model on all.
 TEST_F(CtrDnn, TheAreaUnderTheCurveIsThatOfAllWorkers) {
   make("--records 40000 --test_records 3001 --test_files 3 --ids 300");
-  for (const std::string table : {"sliced", "distributed"}) {
+  for (const std::string table : {"sliced", "distributed", "growing"}) {
     const std::string model = path("model-" + table);
-    const Json two = run(with_servers(str_cat("--table ", table, " --model_dir ", model)));
-    const Json one = run(program(str_cat("--epochs 0 --init_from ", model)));
+    const std::string servers = str_cat("FLEET_SERVER_FOLDERS=", path(""), " ");
+    const Json two =
+        run(servers + with_servers(str_cat("--table ", table, " --model_dir ", model)));
+    const std::string load = str_cat("--epochs 0 --init_from ", model);
+    const Json one = run(program(table == "growing" ? load + " --table growing" : load));
     EXPECT_GT(two.at("auc"), 0.6);
     EXPECT_EQ(two.at("auc"), one.at("auc"));
   }

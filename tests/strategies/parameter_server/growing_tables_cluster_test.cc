@@ -94,6 +94,34 @@ TEST(GrowingTablesCluster, AdmitsIdsAsOneMachineDoes) {
   expect_growing_bits({.entry = fluid::ProbabilityEntry{0.5}}, {.workers = 2, .servers = 3});
 }
 
+TEST(GrowingTablesCluster, AdmitsIdsThatAreShownAsOneMachineDoes) {
+  for (const double threshold : {0.0, 0.75, 2.0}) {
+    const GrowingNetOptions options{.show_threshold = threshold};
+    expect_growing_bits(options, {.workers = 2, .servers = 2}, 8);
+    expect_growing_bits(options, {.workers = 1, .servers = 3, .lanes = 2}, 8);
+    expect_growing_bits(options, {.workers = 4, .servers = 1}, 8);
+  }
+}
+
+// Each lookup counts once, however often it is sent; scores would tell.
+TEST(GrowingTablesCluster, ShowsCountOnceOverABadNetwork) {
+  uint64_t cuts = 0;
+  for (const uint64_t seed : {1U, 2U, 3U}) {
+    ThreadJob job{.workers = 2, .servers = 2};
+    job.faults = bad_network(seed);
+    job.faults->cut = 0.05;
+    const GrowingNet net({.show_threshold = 0.75});
+    const Outcome local = train_alone(net, 2, 30);
+    ServerTables tables;
+    tables.watch(job);
+    const ThreadOutcome threads = train_in_threads(net.task(30), job);
+    for (const auto& error : threads.errors) ADD_FAILURE() << error;
+    EXPECT_EQ(tables.rows(), local.rows) << "seed " << seed;
+    cuts += threads.cuts;
+  }
+  EXPECT_GT(cuts, 10U);
+}
+
 TEST(GrowingTablesCluster, TrainsWhereServersHaveRoomForFewGradients) {
   for (const uint64_t window : {1U, 300U}) {
     expect_growing_bits({}, {.workers = 2, .servers = 2, .window_bytes = window});
@@ -151,6 +179,9 @@ TEST(GrowingTablesCluster, SendsTheIdsOfTheNextStepAhead) {
       EXPECT_EQ(ahead.hits, plain.hits);
       EXPECT_EQ(ahead.misses, plain.misses);
     }
+    ThreadJob shown{.workers = 2, .servers = 2, .lanes = lanes};
+    shown.next_feed = GrowingNet::feed_with_shows;
+    EXPECT_EQ(train_ahead({.show_threshold = 0.75}, shown).lookups, 2U * 5);
   }
 }
 
@@ -425,6 +456,8 @@ TEST(GrowingTablesCluster, RefusesWhatServersCannotDo) {
   geo.sync_mode = false;
   geo.geo_sgd_mode = true;
   expect_refused({.entry = fluid::CountFilterEntry{3}}, geo, "CountFilterEntry");
+  expect_refused({.fields = {.count = true}}, geo, "fields.count");
+  expect_refused({.show_threshold = 1}, geo, "ShowClickEntry");
   transpiler::DistributeTranspilerConfig compensated;
   compensated.sync_mode = false;
   compensated.enable_dc_asgd = true;

@@ -15,6 +15,7 @@
 #include "strategies/parameter_server/protocol/local_exchange.h"
 #include "tests/testing/async_thread_cluster.h"
 #include "tests/testing/nets/growing_net.h"
+#include "transpiler/distribute_transpiler.h"
 
 namespace fleet::testing {
 namespace {
@@ -165,6 +166,22 @@ class OneMachine {
   std::map<std::string, std::vector<float>> weights_;
   Rows rows_;
 };
+
+// A trainer's program as the job's workers have it.
+fluid::Program job_program(const GrowingNet& net, const AsyncThreadJob& job) {
+  std::vector<std::string> servers;
+  for (int i = 0; i < job.servers; ++i) servers.push_back(str_cat("127.0.0.1:", 6174 + i));
+  transpiler::DistributeTranspilerConfig config;
+  config.sync_mode = false;
+  config.geo_sgd_mode = true;
+  transpiler::DistributeTranspiler transpiler(config);
+  transpiler.transpile({.trainer_id = 0,
+                        .program = &net.main(),
+                        .pservers = join(servers, ","),
+                        .trainers = job.workers,
+                        .startup_program = &net.startup()});
+  return transpiler.get_trainer_program();
+}
 
 AsyncThreadJob job_of(ServerMode mode, uint32_t every) {
   AsyncThreadJob job;
@@ -322,6 +339,30 @@ TEST(LocalRowsCluster, ThreadsGoOnFromWhatAllHaveTrained) {
     for (const auto& losses : outcome.losses) {
       EXPECT_LT(mean_of(losses, losses.size() - 6), mean_of(losses, 0));
     }
+  }
+}
+
+// What the executor trained before threads began counts, too.
+TEST(LocalRowsCluster, ThreadsBeginWithWhatTheWorkerTrained) {
+  const GrowingNet net({});
+  AsyncThreadJob job = job_of(ServerMode::kGeo, 100);
+  job.workers = 1;
+  job.options.trainer_threads = 2;
+  ServerTables tables;
+  tables.watch(job);
+  Rows before;
+  job.before_steps = [&](strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
+    fluid::Program main = job_program(net, job);
+    main.set_runtime(std::shared_ptr<fluid::CommRuntime>(&runtime, [](auto*) {}));
+    executor.run(main, GrowingNet::feed(50, 0, 1, 1));
+    before = rows_in(executor.scope());
+  };
+  const AsyncThreadOutcome outcome = train_async_in_threads(net.task(1), job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  const Rows rows = tables.rows();
+  EXPECT_GT(before.size(), 10U);
+  for (const auto& [key, values] : before) {
+    EXPECT_TRUE(rows.contains(key)) << key.first << " " << key.second;
   }
 }
 

@@ -27,7 +27,16 @@ GrowingNet::GrowingNet(const GrowingNetOptions& options) {
   for (const char* name : {"a", "b", "c"}) {
     ids.push_back(layers::data(name, {1}, fluid::DType::kInt64));
   }
-  fluid::SparseEmbeddingOptions table{.entry = options.entry, .param_attr = {.name = kTables[0]}};
+  fluid::SparseEmbeddingOptions table{.entry = options.entry,
+                                      .param_attr = {.name = kTables[0]},
+                                      .fields = options.fields,
+                                      .deltas = options.deltas};
+  has_shows_ = options.show_threshold.has_value();
+  if (has_shows_) {
+    table.entry = fluid::ShowClickEntry{.show = layers::data("show", {1}),
+                                        .click = layers::data("click", {1}, fluid::DType::kInt64),
+                                        .threshold = *options.show_threshold};
+  }
   auto rows = layers::sparse_embedding({ids[0], ids[1]}, 6, table);
   table.param_attr.name = kTables[1];
   table.padding_idx = -1;
@@ -40,7 +49,7 @@ GrowingNet::GrowingNet(const GrowingNetOptions& options) {
 
 TrainingTask GrowingNet::task(int steps) const {
   TrainingTask task{.main = &main_, .startup = &startup_, .loss = loss_, .steps = steps};
-  task.feed = feed;
+  task.feed = has_shows_ ? feed_with_shows : feed;
   return task;
 }
 
@@ -67,6 +76,21 @@ fluid::Feed GrowingNet::feed(int step, int begin, int end, int parts) {
   return feed;
 }
 
+fluid::Feed GrowingNet::feed_with_shows(int step, int begin, int end, int parts) {
+  fluid::Feed all = feed(step, begin, end, parts);
+  std::vector<float> shows;
+  std::vector<int64_t> clicks;
+  for (int row = kSamples * begin / parts; row < kSamples * end / parts; ++row) {
+    const uint64_t draw = mix64(static_cast<uint64_t>(step * kSamples + row) + 99);
+    shows.push_back(static_cast<float>(1 + draw % 3));
+    clicks.push_back(draw / 3 % 4 == 0 ? 1 : 0);
+  }
+  const auto count = static_cast<int64_t>(shows.size());
+  all.emplace_back("show", fluid::Tensor::from(shows, {count, 1}));
+  all.emplace_back("click", fluid::Tensor::from(clicks, {count, 1}));
+  return all;
+}
+
 void add_rows(const std::string& name, const fluid::tables::SharedTable& table, Rows& rows) {
   table.reading([&](const GrowingTable& all) {
     all.scan(0, fluid::tables::kBuckets, [&](const fluid::tables::RowView& row) {
@@ -74,6 +98,7 @@ void add_rows(const std::string& name, const fluid::tables::SharedTable& table, 
       EXPECT_TRUE(floats.empty()) << "two servers have row " << row.key;
       floats.assign(row.values.begin(), row.values.end());
       floats.insert(floats.end(), row.states.begin(), row.states.end());
+      if (row.show != 0) floats.insert(floats.end(), {row.show, row.click});
     });
   });
 }
@@ -84,7 +109,7 @@ Outcome train_alone(const GrowingNet& net, int shards, int steps) {
   executor.run(net.startup());
   for (int step = 0; step < steps; ++step) {
     const auto fetched =
-        executor.run(net.main(), GrowingNet::feed(step, 0, shards, shards), {net.loss()});
+        executor.run(net.main(), net.own_feed(step, 0, shards, shards), {net.loss()});
     outcome.losses.push_back(fetched.front().item<float>());
   }
   for (const std::string& name : kTables) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,10 @@ struct GrowingNetOptions {
     fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(loss);
   };
   fluid::SparseEntry entry = {};
+  fluid::tables::RowFields fields = {};
+  bool deltas = false;
+  // With it, ids are shown and clicked, and admitted by their score (feed_with_shows).
+  std::optional<double> show_threshold = {};
 };
 
 // Two slots of one table, looked up together, and one of another, whose padding is -1.
@@ -42,14 +47,20 @@ class GrowingNet {
 
   // Few ids come often, others once; all 64 bits are used.
   static fluid::Feed feed(int step, int begin, int end, int parts);
+  static fluid::Feed feed_with_shows(int step, int begin, int end, int parts);
+  // What the net is fed.
+  fluid::Feed own_feed(int step, int begin, int end, int parts) const {
+    return has_shows_ ? feed_with_shows(step, begin, end, parts) : feed(step, begin, end, parts);
+  }
 
  private:
   fluid::Program main_;
   fluid::Program startup_;
   std::string loss_;
+  bool has_shows_ = false;
 };
 
-// Values and states, by table and id.
+// Values, states, and show and click of a row that was shown, by table and id.
 using Rows = std::map<std::pair<std::string, uint64_t>, std::vector<float>>;
 
 void add_rows(const std::string& name, const fluid::tables::SharedTable& table, Rows& rows);

@@ -1,7 +1,6 @@
 #include "fluid/ops/nn/growing_table.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/growing_tables.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/tables/lookup/instance_shows.h"
 #include "fluid/tables/lookup/unique_ids.h"
 
 namespace fleet::fluid::cpu {
@@ -171,64 +171,6 @@ std::unique_ptr<Prepared> prepare_table_lookup_grad(PrepareContext& context) {
   });
 }
 
-// What a slot's ids belong to, each: elements of Show and Click. There is one for each sequence of
-// ids, or for each row of ids; where there happen to be as many of both, Show has sequences in the
-// second case.
-std::vector<int64_t> instances_of(const Tensor& ids, const Tensor& show, const std::string& where) {
-  std::vector<int64_t> instances(static_cast<size_t>(ids.numel()));
-  const Shape& shape = ids.shape();
-  const int64_t rows = shape.rank() == 0 ? 1 : shape[0];
-  const int64_t each = shape.rank() == 0 ? 1 : shape.numel(1, shape.rank());
-  const int64_t sequences =
-      ids.lod().empty() ? rows : static_cast<int64_t>(ids.lod().back().size()) - 1;
-  const bool by_row = ids.lod().empty() || !show.lod().empty() || show.numel() != sequences;
-  if (show.numel() != (by_row ? rows : sequences)) {
-    throw_error(
-        ErrorCode::kShapeMismatch,
-        {.what = "shows and clicks do not fit the ids",
-         .where = where,
-         .expected = sequences == rows ? str_cat(rows)
-                                       : str_cat(rows, ", or ", sequences, " for sequences"),
-         .got = str_cat(show.numel()),
-         .fix = "give one of each for every row of ids, or for every sequence"});
-  }
-  if (by_row) {
-    for (size_t i = 0; i < instances.size(); ++i) {
-      instances[i] = static_cast<int64_t>(i) / each;
-    }
-    return instances;
-  }
-  const auto& offsets = ids.lod().back();
-  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    std::fill(instances.begin() + offsets[s] * each, instances.begin() + offsets[s + 1] * each,
-              static_cast<int64_t>(s));
-  }
-  return instances;
-}
-
-// Throws UsageError for a number of `slot` that is not finite.
-void check_finite(const std::vector<float>& numbers, const char* slot, const std::string& where) {
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    if (std::isfinite(numbers[i])) continue;
-    throw_error(ErrorCode::kInvalidArgument,
-                {.what = str_cat("a number of ", slot, " is not finite"),
-                 .where = str_cat(where, ", element ", i),
-                 .expected = "finite numbers of shows and clicks",
-                 .got = str_cat(numbers[i]),
-                 .fix = "correct what is fed"});
-  }
-}
-
-std::vector<float> numbers_of(const Tensor& tensor) {
-  if (tensor.dtype() == DType::kFloat32) {
-    const auto values = tensor.values<float>();
-    return {values.begin(), values.end()};
-  }
-  std::vector<float> numbers;
-  for (const int64_t value : tensor.values<int64_t>()) numbers.push_back(static_cast<float>(value));
-  return numbers;
-}
-
 std::unique_ptr<Prepared> prepare_shows(PrepareContext& context) {
   const SlotIds slots(context, true);
   const int show = context.input("Show");
@@ -241,29 +183,18 @@ std::unique_ptr<Prepared> prepare_shows(PrepareContext& context) {
   return make_prepared([=, found = LookedUp()](const KernelContext& c) mutable {
     if (slots.attrs.is_test) return;
     found.find(c, slots);
-    const std::vector<float> shows = numbers_of(c.input(show));
-    const std::vector<float> clicks = numbers_of(c.input(click));
-    if (clicks.size() != shows.size()) {
-      throw_error(ErrorCode::kShapeMismatch, {.what = "there are not as many clicks as shows",
-                                              .where = slots.table.where,
-                                              .expected = str_cat(shows.size(), " of Click"),
-                                              .got = str_cat(clicks.size()),
-                                              .fix = "feed both for the same instances"});
-    }
-    check_finite(shows, "Show", slots.table.where);
-    check_finite(clicks, "Click", slots.table.where);
+    const tables::InstanceShows shows(c.input(show), c.input(click), slots.table.where);
     std::vector<float> show_sums(found.unique.ids().size());
     std::vector<float> click_sums(show_sums.size());
-    const uint32_t* place = found.places.data();
+    const uint32_t* places = found.places.data();
     for (size_t slot = 0; slot < slots.slots(); ++slot) {
       const Tensor& ids = c.input(slots.first + static_cast<int>(slot));
-      for (const int64_t instance : instances_of(ids, c.input(show), slots.table.where)) {
-        const auto at = static_cast<size_t>(instance);
-        const uint32_t id = *place++;
-        if (id == kPadding) continue;
-        show_sums[id] += shows[at];
-        click_sums[id] += clicks[at];
-      }
+      shows.for_each(ids, [&](size_t i, float shown, float clicked) {
+        if (places[i] == kPadding) return;
+        show_sums[places[i]] += shown;
+        click_sums[places[i]] += clicked;
+      });
+      places += slots.counts[slot];
     }
     slots.table.table(c).alone([&](tables::GrowingTable& rows) {
       rows.add_shows(found.unique.ids(), show_sums, click_sums);

@@ -25,7 +25,7 @@ void SaveFolders::require_inside(const fs::path& folder, const std::string& aske
   }
   throw_error(ErrorCode::kInvalidArgument,
               {.what = "a server may not use this folder",
-               .where = "checkpoint_notify, or a checkpoint",
+               .where = "a table, a model or a checkpoint",
                .expected = str_cat("a folder in ", join(allowed, " or ")),
                .got = str_cat("'", asked, "', which is ", folder.string()),
                .fix = "name the folder in FLEET_SERVER_FOLDERS of the servers"});

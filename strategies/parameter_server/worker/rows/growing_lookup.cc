@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/tables/lookup/instance_shows.h"
 #include "strategies/parameter_server/client/request_group.h"
 #include "strategies/parameter_server/errors.h"
 #include "strategies/parameter_server/worker/remote_places.h"
@@ -76,6 +77,7 @@ RemoteGrowingTables one_growing_table(const std::string& name, const ServerClien
                .ids_end_in_one = {0},
                .has_padding = {0},
                .padding_idx = {0},
+               .shown = {-1},
                .is_test = true};
   return one;
 }
@@ -187,7 +189,8 @@ void GrowingLookup::ask(ServerClient& client, GrowingGet what, bool ahead,
       float* const to =
           wanted_[t].values.data() + part.first * static_cast<size_t>(tables_.tables[t].width);
       rows.push_back(
-          {tables_.tables[t].parts[at].variable, part.ids, reinterpret_cast<std::byte*>(to)});
+          {tables_.tables[t].parts[at].variable, part.ids, reinterpret_cast<std::byte*>(to),
+           what == GrowingGet::kReads ? std::vector<float>() : shows_of(wanted_[t], part)});
     }
     if (rows.empty()) continue;
     client.get_growing_rows(tables_.servers[at], std::move(rows), what, ahead,
@@ -196,8 +199,43 @@ void GrowingLookup::ask(ServerClient& client, GrowingGet what, bool ahead,
   requests.begun();
 }
 
+void GrowingLookup::add_shows(std::span<const fluid::Tensor* const> ids,
+                              std::span<const fluid::Tensor* const> shows,
+                              std::span<const fluid::Tensor* const> clicks) {
+  const auto& attrs = tables_.attrs;
+  for (Wanted& wanted : wanted_) wanted.shows.clear();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (attrs.shown[i] < 0) continue;
+    const auto of = static_cast<size_t>(attrs.shown[i]);
+    const auto table = static_cast<size_t>(attrs.table_of[i]);
+    Wanted& wanted = wanted_[table];
+    wanted.shows.resize(2 * wanted.unique.ids().size());
+    const fluid::tables::InstanceShows given(*shows[of], *clicks[of],
+                                             str_cat("growing table '", tables_.names[table], "'"));
+    given.for_each(*ids[i], [&](size_t at, float show, float click) {
+      const uint32_t number = numbers_[i][at];
+      if (number == kPadding) return;
+      wanted.shows[2 * number] += show;
+      wanted.shows[2 * number + 1] += click;
+    });
+  }
+}
+
+std::vector<float> GrowingLookup::shows_of(const Wanted& wanted, const Wanted::Part& part) {
+  if (wanted.shows.empty()) return {};
+  std::vector<float> shows(2 * part.ids.size());
+  for (size_t number = 0; number < wanted.places.size(); ++number) {
+    const size_t place = wanted.places[number] - part.first;
+    if (wanted.places[number] < part.first || place >= part.ids.size()) continue;
+    shows[2 * place] = wanted.shows[2 * number];
+    shows[2 * place + 1] = wanted.shows[2 * number + 1];
+  }
+  return shows;
+}
+
 void GrowingLookup::keep() {
   for (size_t t = 0; t < kept_.size(); ++t) {
+    if (kept_[t] == nullptr) continue;
     const auto width = static_cast<size_t>(tables_.tables[t].width);
     for (const Wanted::Part& part : wanted_[t].parts) {
       const std::span ids(reinterpret_cast<const uint64_t*>(part.ids.data()), part.ids.size());

@@ -42,11 +42,18 @@ RemoteGrowingTables growing_tables_of(const fluid::Operator& op, const ServerCli
 class GrowingLookup {
  public:
   // One tensor of ids for each output of the op. Throws UsageError for ids of another shape, or too
-  // many of them. `kept`: by table, rows that are here at `step`; or empty.
+  // many of them. `kept`: by table, rows that are here at `step`, or null; or
+  // empty.
   GrowingLookup(const RemoteGrowingTables& tables, std::vector<const fluid::Tensor*> ids,
                 std::vector<std::shared_ptr<KeptRows>> kept = {}, uint64_t step = 0);
 
   bool is_test() const { return tables_.attrs.is_test; }
+  // Ids of some slots were shown and clicked so often, which their servers are told when they are
+  // asked to make rows. By number of attrs.shown; `ids` are the lookup's, or equal ones. UsageError
+  // where they do not fit.
+  void add_shows(std::span<const fluid::Tensor* const> ids,
+                 std::span<const fluid::Tensor* const> shows,
+                 std::span<const fluid::Tensor* const> clicks);
   // Asks all servers at once. On the thread of the client's loop; `on_done` runs once, when the
   // rows are here or with the first failure; inside the call when no row is wanted. `ahead` as of
   // ServerClient::get_growing_rows.
@@ -71,7 +78,10 @@ class GrowingLookup {
     std::vector<Part> parts;       // by server
     std::vector<uint32_t> places;  // of unique ids: rows of all servers, then kept ones
     std::vector<float> values;
+    std::vector<float> shows;  // and clicks, by unique id; empty: none are told
   };
+  // Of the rows of a part.
+  static std::vector<float> shows_of(const Wanted& wanted, const Wanted::Part& part);
   void divide(Wanted& wanted, size_t width, KeptRows* kept) const;
   void check_count(size_t server) const;
 

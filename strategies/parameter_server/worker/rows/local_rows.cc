@@ -12,6 +12,8 @@ namespace {
 using fluid::tables::GrowingTable;
 using fluid::tables::RowStore;
 
+constexpr uint64_t kLeastSweep = 65'536;  // notes
+
 // Values of rows, one behind the other.
 std::vector<float> values_of(const fluid::tables::SharedTable& table,
                              std::span<const uint64_t> ids) {
@@ -45,7 +47,8 @@ fluid::SelectedRows changed_rows(std::span<const uint64_t> ids, const std::vecto
 LocalRows::LocalRows(std::shared_ptr<fluid::tables::SharedTable> table, Asks asks)
     : table_(std::move(table)),
       width_(table_->options().width),
-      kept_width_(asks == Asks::kEachRound ? width_ : 0) {
+      kept_width_(asks == Asks::kEachRound ? width_ : 0),
+      next_sweep_(kLeastSweep) {
   make_store();
 }
 
@@ -106,14 +109,16 @@ void LocalRows::keep(std::span<const uint64_t> ids, uint64_t, float* values) {
       bool is_new = false;
       std::byte* const row = servers_->row(servers_->insert(ids[i], is_new));
       const std::span<float> old = servers_values(row);
-      if (had[i] && !is_new) {
-        const std::span now(own.data() + i * width_, width_);
+      const std::span now(own.data() + i * width_, width_);
+      const bool has_row = table.contains(ids[i]);
+      if (had[i] && !is_new && kept_width_ > 0) {
         geo_receive<float>(pulled, now, old);
-        std::copy(now.begin(), now.end(), pulled.begin());
       } else {
         std::copy_n(pulled.begin(), kept_width_, old.begin());
+        if (has_row) std::copy(pulled.begin(), pulled.end(), now.begin());
       }
-      touch(ids[i], row, table.contains(ids[i]));
+      std::copy(now.begin(), now.end(), pulled.begin());
+      touch(ids[i], row, has_row);
     }
     table.set_values(ids, values);
   });
@@ -125,7 +130,18 @@ std::vector<uint64_t> LocalRows::take_touched() {
   table_->reading([&](const GrowingTable& rows) {
     std::erase_if(ids, [&rows](uint64_t id) { return !rows.contains(id); });
   });
+  if (servers_->size() > next_sweep_) forget_ids_without_rows();
   return ids;
+}
+
+void LocalRows::forget_ids_without_rows() {
+  table_->reading([this](const GrowingTable& rows) {
+    for (uint32_t bucket = 0; bucket < fluid::tables::kBuckets; ++bucket) {
+      servers_->erase_if(bucket,
+                         [&rows](uint64_t id, const std::byte*) { return !rows.contains(id); });
+    }
+  });
+  next_sweep_ = std::max(kLeastSweep, 2 * servers_->size());
 }
 
 fluid::SelectedRows LocalRows::geo_differences(std::span<const uint64_t> ids, uint32_t workers) {
@@ -153,11 +169,14 @@ void LocalRows::forget_differences() {
   ++round_;
 }
 
-std::vector<bool> RowsOfTable::find(std::span<const uint64_t> ids, uint64_t, float* values) {
+std::vector<bool> LocalRows::read(std::span<const uint64_t> ids, float* values) const {
   std::vector<bool> here(ids.size());
-  table_->reading([&](const GrowingTable& rows) {
-    rows.find(ids, values, GrowingTable::Missing::kInitial);
-    for (size_t i = 0; i < ids.size(); ++i) here[i] = rows.contains(ids[i]);
+  table_->reading([&](const GrowingTable& table) {
+    table.find(ids, values, GrowingTable::Missing::kInitial);
+    servers_->visit(ids, servers_->row_bytes(),
+                    [&](size_t i, const std::byte* row, RowStore::Place) {
+                      here[i] = is_here(ids[i], row, table);
+                    });
   });
   return here;
 }

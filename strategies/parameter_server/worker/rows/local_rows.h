@@ -16,17 +16,20 @@
 
 namespace fleet::strategies {
 
-// Of one thread, but for the table. Memory: the rows that were looked up, with their states; and,
-// under GEO, their values once more.
+// Of one thread, but for the table. Memory: the rows that were looked up, with their states, under
+// GEO their values once more, and a note of each; ids without a row have one, too, until there are
+// too many.
 class LocalRows final : public KeptRows {
  public:
   enum class Asks { kEachRound, kOnce };
-  // `table` has no rows yet.
+  // `table` has no rows yet, and no limit of memory: a row that went and came again would start
+  // anew, and so would the servers'.
   LocalRows(std::shared_ptr<fluid::tables::SharedTable> table, Asks asks);
 
   const std::shared_ptr<fluid::tables::SharedTable>& table() const { return table_; }
 
-  // Lookups of training. An id that is not admitted gets no row, and reads what rows start from.
+  // Lookups of training: find() first, then keep() for the others. An id that is not admitted gets
+  // no row, and reads what rows start from.
   std::vector<bool> find(std::span<const uint64_t> ids, uint64_t step, float* values) override;
   void keep(std::span<const uint64_t> ids, uint64_t step, float* values) override;
 
@@ -39,6 +42,8 @@ class LocalRows final : public KeptRows {
                                           double alpha);
   // GEO: the servers' values count from here on, whatever was trained here.
   void forget_differences();
+  // For tests: rows that find() would find; nothing is noted.
+  std::vector<bool> read(std::span<const uint64_t> ids, float* values) const;
 
  private:
   // Behind the servers' values.
@@ -55,6 +60,7 @@ class LocalRows final : public KeptRows {
     return {reinterpret_cast<float*>(row), kept_width_};
   }
   void make_store();
+  void forget_ids_without_rows();
 
   const std::shared_ptr<fluid::tables::SharedTable> table_;
   const size_t width_;
@@ -62,19 +68,21 @@ class LocalRows final : public KeptRows {
   uint32_t round_ = 1;
   std::unique_ptr<fluid::tables::RowStore> servers_;
   std::vector<uint64_t> touched_;  // in this round
+  uint64_t next_sweep_;            // notes from which on those without rows are forgotten
 };
 
-// The same table for tests, which change nothing.
-class RowsOfTable final : public KeptRows {
+// The same rows for tests, which change nothing.
+class RowsToRead final : public KeptRows {
  public:
-  explicit RowsOfTable(std::shared_ptr<fluid::tables::SharedTable> table)
-      : table_(std::move(table)) {}
+  explicit RowsToRead(std::shared_ptr<const LocalRows> rows) : rows_(std::move(rows)) {}
 
-  std::vector<bool> find(std::span<const uint64_t> ids, uint64_t step, float* values) override;
+  std::vector<bool> find(std::span<const uint64_t> ids, uint64_t, float* values) override {
+    return rows_->read(ids, values);
+  }
   void keep(std::span<const uint64_t>, uint64_t, float*) override {}
 
  private:
-  const std::shared_ptr<fluid::tables::SharedTable> table_;
+  const std::shared_ptr<const LocalRows> rows_;
 };
 
 }  // namespace fleet::strategies

@@ -126,10 +126,12 @@ TEST(LocalRows, IdsThatAreNotAdmittedHaveNone) {
   std::iota(ids.begin(), ids.end(), 0);
   const Floats servers(ids.size() * kRowWidth, 1);
   size_t asked = 0;
-  look_up(rows, ids, servers, &asked);
+  const Floats first = look_up(rows, ids, servers, &asked);
   EXPECT_EQ(asked, ids.size());
-  look_up(rows, ids, servers, &asked);
+  EXPECT_EQ(look_up(rows, ids, servers, &asked), first) << "whoever is asked";
   EXPECT_EQ(asked, 0U);
+  EXPECT_EQ(std::count(first.begin(), first.end(), 1.0F),
+            static_cast<std::ptrdiff_t>(kRowWidth * rows.table()->statistics().rows));
   const size_t admitted = rows.table()->statistics().rows;
   EXPECT_GT(admitted, 50U);
   EXPECT_LT(admitted, 150U);
@@ -139,7 +141,7 @@ TEST(LocalRows, IdsThatAreNotAdmittedHaveNone) {
   EXPECT_EQ(rows.geo_differences(touched, 1).rows.size(), admitted);
 }
 
-// A row that the limit of memory took is asked for again, and its difference is lost.
+// A row that went, as at the end of a pass, is asked for again, and its difference is lost.
 TEST(LocalRows, RowsThatAreGoneComeAgain) {
   LocalRows rows = make_rows(LocalRows::Asks::kEachRound);
   look_up(rows, {7, 8}, {1, 2, 3, 4});
@@ -157,12 +159,18 @@ TEST(LocalRows, TestsReadThem) {
   LocalRows rows = make_rows(LocalRows::Asks::kEachRound);
   look_up(rows, {7}, {1, 2});
   rows.take_touched();
-  RowsOfTable tests(rows.table());
   Floats values(4);
-  EXPECT_EQ(tests.find(Ids{8, 7}, 0, values.data()), (std::vector<bool>{false, true}));
+  EXPECT_EQ(rows.read(Ids{8, 7}, values.data()), (std::vector<bool>{false, false}))
+      << "under GEO, servers know more in the next round";
+  look_up(rows, {7}, {1, 2});
+  EXPECT_EQ(rows.read(Ids{8, 7}, values.data()), (std::vector<bool>{false, true}));
   EXPECT_EQ(values[2], 1);
   EXPECT_EQ(values[3], 2);
-  EXPECT_TRUE(rows.take_touched().empty());
+  EXPECT_EQ(rows.take_touched(), (Ids{7})) << "of the lookup, not of the test";
+  LocalRows once = make_rows(LocalRows::Asks::kOnce);
+  look_up(once, {7}, {1, 2});
+  once.take_touched();
+  EXPECT_EQ(once.read(Ids{8, 7}, values.data()), (std::vector<bool>{false, true}));
 }
 
 }  // namespace
