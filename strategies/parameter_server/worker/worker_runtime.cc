@@ -389,7 +389,7 @@ std::vector<TableAnswer> WorkerRuntime::order_tables(Phase phase, TableOrder ord
                      });
   for (size_t server = 0; server < answers.size(); ++server) {
     if (answers[server].why.empty()) continue;
-    throw_error(ErrorCode::kPrecondition,
+    throw_error(answers[server].code,
                 {.what = "a server cannot do this with a growing table",
                  .where = str_cat("growing table '", order.table, "', server ", server),
                  .expected = "what its configuration and rows allow",

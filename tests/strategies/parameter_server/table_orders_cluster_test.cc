@@ -261,15 +261,17 @@ TEST_F(Models, AreRefusedInEveryWorker) {
   ThreadJob job{.workers = 2, .servers = 2};
   std::mutex mutex;
   int refused = 0;
+  int damaged = 0;
   job.before_steps = [&](WorkerRuntime& runtime, fluid::Executor& executor) {
     fluid::Program main = net.main();
     main.set_runtime(std::shared_ptr<fluid::CommRuntime>(&runtime, [](auto*) {}));
     try {
       fluid::io::load_persistables(executor, model, main);
       ADD_FAILURE() << "nothing was refused";
-    } catch (const Error&) {
+    } catch (const Error& error) {
       const std::lock_guard lock(mutex);
       ++refused;
+      damaged += error.code() == ErrorCode::kCorruptFile ? 1 : 0;
     }
   };
   job.after_steps = [&](int worker, WorkerRuntime& runtime, fluid::Executor&) {
@@ -278,6 +280,7 @@ TEST_F(Models, AreRefusedInEveryWorker) {
   };
   for (const auto& error : train_in_threads(net.task(1), job).errors) ADD_FAILURE() << error;
   EXPECT_EQ(refused, 2);
+  EXPECT_EQ(damaged, 1) << "worker 0 tells what a server says";
 }
 
 // Of servers that are as many, other ones, and one.
