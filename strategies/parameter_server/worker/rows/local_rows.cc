@@ -12,7 +12,7 @@ namespace {
 using fluid::tables::GrowingTable;
 using fluid::tables::RowStore;
 
-constexpr uint64_t kLeastSweep = 65'536;  // notes
+constexpr uint64_t kLeastNotesToSweep = 65'536;  // notes
 
 // Values of rows, one behind the other.
 std::vector<float> values_of(const fluid::tables::SharedTable& table,
@@ -48,7 +48,7 @@ LocalRows::LocalRows(std::shared_ptr<fluid::tables::SharedTable> table, Asks ask
     : table_(std::move(table)),
       width_(table_->options().width),
       kept_width_(asks == Asks::kEachRound ? width_ : 0),
-      next_sweep_(kLeastSweep) {
+      next_sweep_(kLeastNotesToSweep) {
   make_store();
 }
 
@@ -141,7 +141,7 @@ void LocalRows::forget_ids_without_rows() {
                          [&rows](uint64_t id, const std::byte*) { return !rows.contains(id); });
     }
   });
-  next_sweep_ = std::max(kLeastSweep, 2 * servers_->size());
+  next_sweep_ = std::max(kLeastNotesToSweep, 2 * servers_->size());
 }
 
 fluid::SelectedRows LocalRows::geo_differences(std::span<const uint64_t> ids, uint32_t workers) {
