@@ -82,6 +82,7 @@ std::vector<Tensor> update(const std::string& type, int64_t begin, int64_t end) 
   program.global_block().append_op(op);
   executor.run(program);
   std::vector<Tensor> results;
+  results.reserve(states.size());
   for (const std::string& state : states) results.push_back(executor.scope().tensor(state).clone());
   return results;
 }
