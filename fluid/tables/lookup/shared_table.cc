@@ -23,15 +23,16 @@ std::shared_ptr<tables::SharedTable> growing_table(const Scope& scope, std::stri
   const Value* value = scope.find(name);
   auto table = value == nullptr ? nullptr : tables::table_of(*value);
   if (table != nullptr) return table;
-  throw_error(ErrorCode::kInvalidProgram,
-              {.what = value == nullptr ? "the scope has no such variable"
-                                        : "the variable holds no growing table",
-               .where = str_cat("variable '", name, "'"),
-               .expected = "a growing table",
-               .got = value == nullptr ? "nothing" : "another value, or none yet",
-               .fix = "give the name of the table's parameter, and run the startup program first; "
-                      "in a job with servers they have the rows: fleet::end_pass, "
-                      "fleet::table_statistics, fleet::save_persistables and checkpoints reach them"});
+  throw_error(
+      ErrorCode::kInvalidProgram,
+      {.what = value == nullptr ? "the scope has no such variable"
+                                : "the variable holds no growing table",
+       .where = str_cat("variable '", name, "'"),
+       .expected = "a growing table",
+       .got = value == nullptr ? "nothing" : "another value, or none yet",
+       .fix = "give the name of the table's parameter, and run the startup program first; "
+              "in a job with servers they have the rows: fleet::end_pass, "
+              "fleet::table_statistics, fleet::save_persistables and checkpoints reach them"});
 }
 
 }  // namespace fleet::fluid

@@ -170,6 +170,7 @@ class OneMachine {
 // A trainer's program as the job's workers have it.
 fluid::Program job_program(const GrowingNet& net, const AsyncThreadJob& job) {
   std::vector<std::string> servers;
+  servers.reserve(static_cast<size_t>(job.servers));
   for (int i = 0; i < job.servers; ++i) servers.push_back(str_cat("127.0.0.1:", 6174 + i));
   transpiler::DistributeTranspilerConfig config;
   config.sync_mode = false;
