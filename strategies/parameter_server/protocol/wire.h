@@ -244,7 +244,7 @@ struct TableOrder {
 };
 
 struct TableAnswer {
-  std::string why;    // it was not done; empty: it was
+  std::string why;  // it was not done; empty: it was
   ErrorCode code = ErrorCode::kPrecondition;
   uint64_t rows = 0;  // that went, were written, or are there
   // kSave: how the table is made.
