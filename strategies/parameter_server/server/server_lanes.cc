@@ -453,9 +453,7 @@ Status ServerLanes::handle_table_order(const Session& session, const FrameHeader
   };
   const auto answer = [this, header, id = session.id(),
                        lane = session.peer().lane_index](const TableAnswer& with) {
-    on_loop_of(id, lane, [header, with](Peer& peer) {
-      send_control(*peer.session, header, with);
-    });
+    on_loop_of(id, lane, [header, with](Peer& peer) { send_control(*peer.session, header, with); });
   };
   if (!events_.run_later) {
     answer(carry_out());
