@@ -57,7 +57,7 @@ class TableOrders {
     uint64_t number = 0;
     TableAnswer answer;
   };
-  std::mutex mutex_;  // guards the next two, and is held while an order is carried out
+  std::mutex mutex_;               // guards the next two, and is held while an order is carried out
   std::map<uint32_t, Done> last_;  // by worker
   std::map<std::string, std::unique_ptr<fluid::io::TableSave>> deltas_;  // without names yet
 
