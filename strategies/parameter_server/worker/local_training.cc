@@ -130,9 +130,13 @@ void LocalTraining::begin_rows(fluid::Scope& scope, const fluid::Scope& like,
     const fluid::Value* value = like.find(name);
     const auto there = value == nullptr ? nullptr : fluid::tables::table_of(*value);
     if (there == nullptr) continue;  // no program here has it
-    const auto rows =
-        std::make_shared<LocalRows>(std::make_shared<fluid::tables::SharedTable>(there->options()),
-                                    geo ? LocalRows::Asks::kEachRound : LocalRows::Asks::kOnce);
+    fluid::tables::TableOptions options = there->options();
+    options.memory.bytes = 0;
+    options.deltas = false;
+    using fluid::tables::SharedTable;
+    const auto rows = std::make_shared<LocalRows>(
+        std::make_shared<SharedTable>(options, SharedTable::Rows::kSome),
+        geo ? LocalRows::Asks::kEachRound : LocalRows::Asks::kOnce);
     scope.var(name) = fluid::tables::table_value(rows->table());
     trainer.rows[name] = rows;
   }

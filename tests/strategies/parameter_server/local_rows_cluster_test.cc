@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/strings.h"
+#include "fluid/io/persistables.h"
 #include "fluid/tables/lookup/shared_table.h"
 #include "strategies/parameter_server/protocol/local_exchange.h"
 #include "tests/testing/async_thread_cluster.h"
@@ -347,6 +349,29 @@ TEST(LocalRowsCluster, ThreadsGoOnFromWhatAllHaveTrained) {
       EXPECT_LT(mean_of(losses, losses.size() - 6), mean_of(losses, 0));
     }
   }
+}
+
+// A limit of memory is the servers': rows of a worker neither go nor start anew, and what it has is
+// not saved as if it were the whole table.
+TEST(LocalRowsCluster, WorkersHaveNoLimitOfMemoryAndSaveNoParts) {
+  const GrowingNet net({.fields = {.seen = true}, .memory = {.bytes = 1}});
+  AsyncThreadJob job = job_of(ServerMode::kGeo, 100);
+  job.workers = 1;
+  size_t rows = 0;
+  bool refused = false;
+  job.after_steps = [&](int, strategies::WorkerRuntime&, fluid::Executor& executor) {
+    rows = rows_in(executor.scope()).size();
+    const std::string folder = ::testing::TempDir() + "part-of-a-table";
+    try {
+      fluid::save_persistables(executor, folder, net.main());
+    } catch (const UsageError& error) {
+      refused = std::string(error.what()).find("fleet::save_persistables") != std::string::npos;
+    }
+  };
+  const AsyncThreadOutcome outcome = train_async_in_threads(net.task(3), job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  EXPECT_GT(rows, 30U);
+  EXPECT_TRUE(refused);
 }
 
 // What the executor trained before threads began counts, too.

@@ -30,6 +30,7 @@ GrowingNet::GrowingNet(const GrowingNetOptions& options) {
   fluid::SparseEmbeddingOptions table{.entry = options.entry,
                                       .param_attr = {.name = kTables[0]},
                                       .fields = options.fields,
+                                      .memory = options.memory,
                                       .deltas = options.deltas};
   has_shows_ = options.show_threshold.has_value();
   if (has_shows_) {

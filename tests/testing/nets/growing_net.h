@@ -31,6 +31,7 @@ struct GrowingNetOptions {
   fluid::SparseEntry entry = {};
   fluid::tables::RowFields fields = {};
   bool deltas = false;
+  fluid::tables::MemoryLimit memory = {};
   // With it, ids are shown and clicked, and admitted by their score (feed_with_shows).
   std::optional<double> show_threshold = {};
 };
