@@ -409,33 +409,24 @@ void ServerLanes::tell_initial_value(uint32_t variable) {
   }
 }
 
-// `work` gives what is sent in answer.
-template <class Work>
-void ServerLanes::answer_beside_frames(const Session& session, const FrameHeader& header,
-                                       Work work) {
-  using Answer = decltype(work());
-  const auto outcome = std::make_shared<Answer>();
-  const auto run = [outcome, work = std::move(work)] { *outcome = work(); };
-  const auto answer = [this, outcome, header, id = session.id(), lane = session.peer().lane_index] {
-    on_loop_of(id, lane,
-               [header, outcome](Peer& peer) { send_control(*peer.session, header, *outcome); });
-  };
-  if (beside_frames_) {
-    beside_frames_(run, answer);
-  } else {
-    run();
-    answer();
-  }
-}
-
 Status ServerLanes::handle_part_source(const Session& session, const FrameHeader& header,
                                        ConstBytes control) {
   auto source = decode<PartSource>(control, "a checkpoint to read");
   if (!source.ok()) return source.status();
-  answer_beside_frames(session, header, [this, from = std::move(source).value()] {
-    const Status outcome = outcome_of([&] { read_part(from); });
-    return outcome.ok() ? std::string() : outcome.to_string();
-  });
+  const auto outcome = std::make_shared<Status>();
+  const auto read = [this, outcome, from = std::move(source).value()] {
+    *outcome = outcome_of([&] { read_part(from); });
+  };
+  const auto answer = [this, outcome, header, id = session.id(), lane = session.peer().lane_index] {
+    const std::string why = outcome->ok() ? "" : outcome->to_string();
+    on_loop_of(id, lane, [header, why](Peer& peer) { send_control(*peer.session, header, why); });
+  };
+  if (beside_frames_) {
+    beside_frames_(read, answer);
+  } else {
+    read();
+    answer();
+  }
   return {};
 }
 

@@ -207,9 +207,6 @@ class ServerLanes : public transport::ServerHandler {
                             transport::ConstBytes control);
   Status handle_table_order(const transport::Session& session, const transport::FrameHeader& header,
                             transport::ConstBytes control);
-  template <class Work>
-  void answer_beside_frames(const transport::Session& session, const transport::FrameHeader& header,
-                            Work work);
   // Any thread.
   void read_part(const PartSource& source);
   // The slice has this value before the first step.

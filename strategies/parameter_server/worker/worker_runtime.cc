@@ -523,6 +523,9 @@ std::vector<std::filesystem::path> WorkerRuntime::save_table_delta(
   order_together(
       {.table = table, .action = TableOrder::Action::kSave, .rule = {}, .files = {}, .delta = true},
       files, scope);
+  if (index_ == 0) {
+    for (const std::string& path : files) check_seen(path);
+  }
   return {files.begin(), files.end()};
 }
 
