@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/tables/float_copy_impl.h"
+#include "fluid/tables/store/row_store.h"
 #include "fluid/tables/waiting_ids_impl.h"
 
 namespace fleet::fluid::tables {
@@ -42,6 +43,12 @@ TableStatistics& TableStatistics::operator+=(const TableStatistics& other) {
   return *this;
 }
 
+// Rows that a call made, and the places of their ids in the call.
+struct GrowingTable::Made {
+  size_t at = 0;
+  RowPlace place;
+};
+
 GrowingTable::GrowingTable(TableOptions options)
     : options_((check_options(options), std::move(options))),
       layout_(options_.width, options_.states, options_.fields),
@@ -52,6 +59,18 @@ GrowingTable::GrowingTable(TableOptions options)
 }
 
 GrowingTable::~GrowingTable() = default;
+
+uint64_t GrowingTable::size() const {
+  return rows_->size();
+}
+
+bool GrowingTable::contains(uint64_t key) const {
+  return rows_->find(key).found();
+}
+
+bool GrowingTable::is_being_saved() const {
+  return rows_->has_snapshots();
+}
 
 TableStatistics GrowingTable::statistics() const {
   TableStatistics now = counts_;
@@ -67,7 +86,7 @@ int64_t GrowingTable::tile_keys(size_t floats) const {
   return Tiles::items(static_cast<int64_t>(kKeyCost + floats));
 }
 
-void GrowingTable::saw(RowStore::Place place, std::byte* row, bool looked_up) {
+void GrowingTable::saw(RowPlace place, std::byte* row, bool looked_up) {
   const RowFields fields = layout_.fields();
   if (!fields.seen && !(fields.count && looked_up)) return;
   rows_->change(place);
@@ -87,8 +106,7 @@ void GrowingTable::rows(std::span<const uint64_t> keys, float* values, Tiles til
     const auto first = static_cast<size_t>(begin);
     std::vector<size_t>& mine = lacking[static_cast<size_t>(begin / size)];
     rows_->visit(keys.subspan(first, static_cast<size_t>(end - begin)),
-                 layout_.bytes_to_values_end(),
-                 [&](size_t i, std::byte* row, RowStore::Place place) {
+                 layout_.bytes_to_values_end(), [&](size_t i, std::byte* row, RowPlace place) {
                    if (row == nullptr) {
                      mine.push_back(first + i);
                      return;
@@ -140,7 +158,7 @@ void GrowingTable::make_rows(std::span<const uint64_t> keys, const Lacking& lack
   forget_waiting();
 }
 
-void GrowingTable::start_row(RowStore::Place place) {
+void GrowingTable::start_row(RowPlace place) {
   std::byte* const row = rows_->row(place);
   layout_.set_seen(row, clock_);
   float* state = layout_.values(row) + layout_.width();
@@ -167,7 +185,7 @@ bool GrowingTable::admit(uint64_t key, float& show, float& click) {
 bool GrowingTable::admit_by_count(uint64_t key) {
   if (options_.admission.count <= 1) return true;
   bool made = false;
-  const RowStore::Place place = waiting_->insert(key, made);
+  const RowPlace place = waiting_->insert(key, made);
   waiting_->change(place);
   std::byte* const id = waiting_->row(place);
   uint32_t count = get<uint32_t>(id, 0);
@@ -184,7 +202,7 @@ bool GrowingTable::admit_by_count(uint64_t key) {
 }
 
 bool GrowingTable::admit_by_score(uint64_t key, float& show, float& click) {
-  const RowStore::Place place = waiting_->find(key);
+  const RowPlace place = waiting_->find(key);
   std::byte* const id = place.found() ? waiting_->row(place) : nullptr;
   const bool waits = id != nullptr && get<uint32_t>(id, 0) != kSettled;
   show = waits ? get<float>(id, 0) : 0;
@@ -200,7 +218,7 @@ bool GrowingTable::admit_by_score(uint64_t key, float& show, float& click) {
 
 // The id waits no longer for a row.
 void GrowingTable::settle(uint64_t key) {
-  const RowStore::Place place = waiting_->find(key);
+  const RowPlace place = waiting_->find(key);
   if (!place.found()) return;
   std::byte* const id = waiting_->row(place);
   if (get<uint32_t>(id, 0) == kSettled) return;
@@ -211,7 +229,7 @@ void GrowingTable::settle(uint64_t key) {
 
 void GrowingTable::add_waiting(uint64_t key, float show, float click) {
   bool made = false;
-  const RowStore::Place place = waiting_->insert(key, made);
+  const RowPlace place = waiting_->insert(key, made);
   waiting_->change(place);
   std::byte* const id = waiting_->row(place);
   const bool settled = get<uint32_t>(id, 0) == kSettled;
@@ -232,7 +250,7 @@ void GrowingTable::add_shows(std::span<const uint64_t> keys, std::span<const flo
   }
   const bool waits = options_.admission.kind == Admission::Kind::kScore;
   rows_->visit(keys, std::max<size_t>(1, layout_.values_at()),
-               [&](size_t i, std::byte* row, RowStore::Place place) {
+               [&](size_t i, std::byte* row, RowPlace place) {
                  if (row != nullptr && layout_.fields().score) {
                    rows_->change(place);
                    layout_.set_score(row, layout_.show(row) + shows[i],
@@ -254,7 +272,7 @@ void GrowingTable::find(std::span<const uint64_t> keys, float* values, Missing m
                      keys.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
                  float* to = values + static_cast<size_t>(begin) * width;
                  rows_->visit(mine, layout_.bytes_to_values_end(),
-                              [&](size_t i, const std::byte* row, RowStore::Place) {
+                              [&](size_t i, const std::byte* row, RowPlace) {
                                 if (row != nullptr) {
                                   copy_floats(layout_.values(row), to, width);
                                 } else if (missing == Missing::kZero) {
@@ -278,7 +296,7 @@ void GrowingTable::apply_all(std::span<const uint64_t> keys, const float* gradie
     auto sink = make_sink();
     const auto first = static_cast<size_t>(begin);
     rows_->visit(keys.subspan(first, static_cast<size_t>(end - begin)), layout_.bytes(),
-                 [&](size_t i, std::byte* row, RowStore::Place place) {
+                 [&](size_t i, std::byte* row, RowPlace place) {
                    const size_t at = first + i;
                    if (row == nullptr) {
                      lacking[static_cast<size_t>(begin / size)].push_back(at);
@@ -314,7 +332,7 @@ std::vector<size_t> GrowingTable::make_for_gradients(std::span<const uint64_t> k
         continue;
       }
       bool is_new = false;
-      const RowStore::Place place = rows_->insert(keys[at], is_new);
+      const RowPlace place = rows_->insert(keys[at], is_new);
       made.push_back(at);
       if (!is_new) continue;
       ++counts_.admitted;
@@ -346,7 +364,7 @@ void GrowingTable::put(uint64_t key, std::span<const float> values_and_states) {
                  .fix = "give the values, then each state, as layout() says"});
   }
   bool made = false;
-  const RowStore::Place place = rows_->insert(key, made);
+  const RowPlace place = rows_->insert(key, made);
   rows_->change(place);
   rows_->mark_touched(place);
   std::byte* const row = rows_->row(place);
@@ -358,13 +376,12 @@ void GrowingTable::put(uint64_t key, std::span<const float> values_and_states) {
 
 void GrowingTable::set_values(std::span<const uint64_t> keys, const float* values) {
   const size_t width = layout_.width();
-  rows_->visit(keys, layout_.bytes_to_values_end(),
-               [&](size_t i, std::byte* row, RowStore::Place place) {
-                 if (row == nullptr) return;
-                 rows_->change(place);
-                 rows_->mark_touched(place);
-                 copy_floats(values + i * width, layout_.values(row), width);
-               });
+  rows_->visit(keys, layout_.bytes_to_values_end(), [&](size_t i, std::byte* row, RowPlace place) {
+    if (row == nullptr) return;
+    rows_->change(place);
+    rows_->mark_touched(place);
+    copy_floats(values + i * width, layout_.values(row), width);
+  });
 }
 
 void GrowingTable::scan(uint32_t first, uint32_t end, const Visitor& visitor) const {

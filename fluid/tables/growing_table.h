@@ -3,7 +3,7 @@
 // lives until it is evicted.
 //
 // Memory. A row costs its values, states and RowFields, and at most 16 bytes more on average in
-// tables of a million rows or more: its id, and what finds it (row_store.h).
+// tables of a million rows or more: its id, and what finds it (store/row_store.h).
 //
 // Threads. One call at a time. A call shares its work by the Tiles that it is given, and its
 // results do not depend on them. Making a TableSaver and its collect() are such calls, too; its
@@ -32,11 +32,14 @@
 #include "base/process/tile_pool.h"
 #include "fluid/tables/row_initializer.h"
 #include "fluid/tables/row_layout.h"
-#include "fluid/tables/row_store.h"
 #include "fluid/tables/row_updates.h"
+#include "fluid/tables/store/buckets.h"
 #include "fluid/tables/table_options.h"
 
 namespace fleet::fluid::tables {
+
+class RowStore;
+struct RowPlace;
 
 struct TableStatistics {
   uint64_t rows = 0;
@@ -107,7 +110,7 @@ class GrowingTable {
 
   const TableOptions& options() const { return options_; }
   const RowLayout& layout() const { return layout_; }
-  uint64_t size() const { return rows_->size(); }
+  uint64_t size() const;
   TableStatistics statistics() const;
 
   // A number of the caller's that never becomes less: the step, the epoch, the day. Rows that are
@@ -123,7 +126,7 @@ class GrowingTable {
   // Lookups of tests and inference: change nothing. Ids without rows read what their rows would
   // start from, or zeros.
   void find(std::span<const uint64_t> keys, float* values, Missing missing, Tiles tiles = {}) const;
-  bool contains(uint64_t key) const { return rows_->find(key).found(); }
+  bool contains(uint64_t key) const;
 
   // Gradients are [keys, width]. An id without a row gets one when its admission needs no lookups
   // (kAlways, kProbability); else its gradient is dropped.
@@ -163,7 +166,7 @@ class GrowingTable {
   // [keys, width].
   void set_values(std::span<const uint64_t> keys, const float* values);
 
-  bool is_being_saved() const { return rows_->has_snapshots(); }
+  bool is_being_saved() const;
   // Of the last delta that was written of this table, or read into it.
   uint64_t delta_number() const { return delta_number_; }
 
@@ -173,21 +176,18 @@ class GrowingTable {
   friend class DeltaReader;
 
   // Rows that a call made, and the places of their ids in the call.
-  struct Made {
-    size_t at = 0;
-    RowStore::Place place;
-  };
+  struct Made;
   // By tile, ids of a call that have no row.
   using Lacking = std::vector<std::vector<size_t>>;
 
   int64_t tile_keys(size_t floats) const;
-  void saw(RowStore::Place place, std::byte* row, bool looked_up);
+  void saw(RowPlace place, std::byte* row, bool looked_up);
   void make_rows(std::span<const uint64_t> keys, const Lacking& lacking, float* values,
                  Tiles tiles);
   bool admit(uint64_t key, float& show, float& click);
   bool admit_by_count(uint64_t key);
   bool admit_by_score(uint64_t key, float& show, float& click);
-  void start_row(RowStore::Place place);
+  void start_row(RowPlace place);
   void settle(uint64_t key);
   void add_waiting(uint64_t key, float show, float click);
   void forget_waiting();

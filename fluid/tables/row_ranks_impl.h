@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "fluid/tables/row_store.h"
+#include "fluid/tables/store/row_store.h"
 
 namespace fleet::fluid::tables {
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/tables/store/row_store.h"
 
 namespace fleet::fluid::tables {
 namespace {
@@ -67,7 +68,7 @@ void DeltaReader::take(const PieceHead& head, const std::vector<std::byte>& body
     const uint64_t key = id_at(from);
     if (wanted && !wanted(bucket_of(key))) continue;
     bool made = false;
-    const RowStore::Place place = rows.insert(key, made);
+    const RowPlace place = rows.insert(key, made);
     rows.change(place);
     rows.mark_touched(place);
     conversion.convert(from, rows.row(place));

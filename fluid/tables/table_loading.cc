@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/tables/store/row_store.h"
 #include "fluid/tables/waiting_ids_impl.h"
 
 namespace fleet::fluid::tables {
@@ -177,7 +178,7 @@ class TableLoader {
       for (; at < end; at += bytes) {
         const uint64_t key = id_at(ids.data() + at);
         bool made = false;
-        const RowStore::Place place = store.insert(key, made);
+        const RowPlace place = store.insert(key, made);
         if (!made) file.fail_piece(str_cat("another file has id ", key, ", too"));
         put(ids.data() + at, store.row(place));
       }

@@ -19,7 +19,7 @@
 
 #include "base/files/file_system.h"
 #include "fluid/tables/growing_table.h"
-#include "fluid/tables/row_snapshot.h"
+#include "fluid/tables/store/row_snapshot.h"
 #include "fluid/tables/table_pieces.h"
 
 namespace fleet::fluid::tables {

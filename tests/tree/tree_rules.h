@@ -54,7 +54,8 @@ Breaches check_source_length(const SourceFile& file);
 Breaches check_layers(const SourceFile& file, const LayerMap& layers);
 // A library's source that no CMakeLists.txt names is dead.
 Breaches check_listed(const SourceFile& file, const LayerMap& layers);
-// No Boost, MPI, oneDNN, CUDA or NCCL header in a public header: one that is not *_impl.h.
+// No Boost, MPI, oneDNN, CUDA or NCCL header, and no *_impl.h, in a public header: one that is not
+// *_impl.h. Public headers are installed, private ones are not.
 Breaches check_public_header(const SourceFile& file, const LayerMap& layers);
 // #pragma once in headers; own header first in sources.
 Breaches check_header_habits(const SourceFile& file, const std::set<std::string>& headers);

@@ -92,6 +92,13 @@ TEST(PublicHeaders, ForeignHeadersStayInPrivateOnes) {
               ElementsAre(HasSubstr("<mpi.h>")));
 }
 
+TEST(PublicHeaders, DoNotIncludePrivateOnes) {
+  const std::string text = "#pragma once\n#include \"transport/loop_impl.h\"\n";
+  EXPECT_THAT(check_public_header({"transport/link.h", text}, layers()),
+              ElementsAre(HasSubstr("transport/link.h:2: <transport/loop_impl.h>")));
+  EXPECT_THAT(check_public_header({"transport/other_impl.h", text}, layers()), IsEmpty());
+}
+
 TEST(HeaderHabits, OwnHeaderComesFirstAndHeadersHaveTheirPragma) {
   const std::set<std::string> headers = {"base/a.h"};
   EXPECT_THAT(

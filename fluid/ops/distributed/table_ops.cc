@@ -3,7 +3,7 @@
 #include "base/strings.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/schema_util.h"
-#include "fluid/tables/row_store.h"
+#include "fluid/tables/store/row_store.h"
 
 namespace fleet::fluid {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cuda/math/binary_loops.h"
+#include "fluid/kernels/cuda/math/binary_loops_impl.h"
 #include "fluid/kernels/cuda/math/reduce_loops.h"
 #include "fluid/kernels/cuda/math/unary_loops.h"
 #include "fluid/kernels/cuda/register_impl.h"

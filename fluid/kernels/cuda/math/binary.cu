@@ -1,7 +1,7 @@
 #include <type_traits>
 
 #include "fluid/kernels/cuda/divisor_impl.h"
-#include "fluid/kernels/cuda/math/binary_loops.h"
+#include "fluid/kernels/cuda/math/binary_loops_impl.h"
 #include "fluid/kernels/cuda/math/reduce_impl.h"
 #include "fluid/kernels/functions/binary.h"
 

@@ -5,7 +5,7 @@
 
 #include "fluid/kernels/cuda/divisor_impl.h"
 #include "fluid/kernels/cuda/launch_impl.h"
-#include "fluid/kernels/cuda/nn/nn_loops.h"
+#include "fluid/kernels/cuda/nn/nn_loops_impl.h"
 #include "fluid/kernels/cuda/random_impl.h"
 
 namespace fleet::fluid::cuda {

@@ -5,7 +5,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
-#include "fluid/kernels/cuda/nn/nn_loops.h"
+#include "fluid/kernels/cuda/nn/nn_loops_impl.h"
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/kernels/half/widened.h"
 #include "fluid/kernels/loss/metrics.h"

@@ -1,6 +1,6 @@
 // Layer, group and batch normalisation.
 #include "fluid/kernels/cuda/math/reduce_impl.h"
-#include "fluid/kernels/cuda/nn/nn_loops.h"
+#include "fluid/kernels/cuda/nn/nn_loops_impl.h"
 
 namespace fleet::fluid::cuda {
 namespace {

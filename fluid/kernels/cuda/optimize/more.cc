@@ -1,6 +1,6 @@
 // Update ops of other optimizers than sgd, momentum and adam; clip_by_norm.
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cuda/optimize/update_inputs.h"
+#include "fluid/kernels/cuda/optimize/update_inputs_impl.h"
 #include "fluid/kernels/optimize/dpsgd_noise.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/optimize/optimize.h"

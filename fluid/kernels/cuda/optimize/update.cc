@@ -1,6 +1,6 @@
 // Update ops.
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cuda/optimize/update_inputs.h"
+#include "fluid/kernels/cuda/optimize/update_inputs_impl.h"
 #include "fluid/ops/optimize/optimize.h"
 
 namespace fleet::fluid::cuda {

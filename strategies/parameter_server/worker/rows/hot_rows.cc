@@ -25,12 +25,11 @@ bool HotRows::is_old(const std::byte* row, uint64_t step) const {
 std::vector<bool> HotRows::find(std::span<const uint64_t> ids, uint64_t step, float* values) {
   std::vector<bool> found(ids.size());
   const std::lock_guard lock(mutex_);
-  rows_.visit(ids, rows_.row_bytes(),
-              [&](size_t i, const std::byte* row, fluid::tables::RowStore::Place) {
-                if (row == nullptr || is_old(row, step)) return;
-                std::memcpy(values + i * width_, row, width_ * sizeof(float));
-                found[i] = true;
-              });
+  rows_.visit(ids, rows_.row_bytes(), [&](size_t i, const std::byte* row, fluid::tables::RowPlace) {
+    if (row == nullptr || is_old(row, step)) return;
+    std::memcpy(values + i * width_, row, width_ * sizeof(float));
+    found[i] = true;
+  });
   return found;
 }
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "fluid/tables/row_store.h"
+#include "fluid/tables/store/row_store.h"
 #include "strategies/parameter_server/worker/rows/kept_rows.h"
 
 namespace fleet::strategies {

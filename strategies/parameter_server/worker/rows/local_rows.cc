@@ -10,6 +10,7 @@ namespace fleet::strategies {
 namespace {
 
 using fluid::tables::GrowingTable;
+using fluid::tables::RowPlace;
 using fluid::tables::RowStore;
 
 constexpr uint64_t kLeastNotesToSweep = 65'536;  // notes
@@ -81,7 +82,7 @@ std::vector<bool> LocalRows::find(std::span<const uint64_t> ids, uint64_t, float
   std::vector<bool> here(ids.size());
   std::vector<uint64_t> found;
   table_->reading([&](const GrowingTable& table) {
-    servers_->visit(ids, servers_->row_bytes(), [&](size_t i, std::byte* row, RowStore::Place) {
+    servers_->visit(ids, servers_->row_bytes(), [&](size_t i, std::byte* row, RowPlace) {
       here[i] = is_here(ids[i], row, table);
       if (!here[i]) return;
       touch(ids[i], row, note_of(row).has_row != 0);
@@ -147,7 +148,7 @@ void LocalRows::forget_ids_without_rows() {
 fluid::SelectedRows LocalRows::geo_differences(std::span<const uint64_t> ids, uint32_t workers) {
   const std::vector<float> now = values_of(*table_, ids);
   std::vector<float> differences(now.size());
-  servers_->visit(ids, servers_->row_bytes(), [&](size_t i, std::byte* row, RowStore::Place) {
+  servers_->visit(ids, servers_->row_bytes(), [&](size_t i, std::byte* row, RowPlace) {
     geo_difference<float>({now.data() + i * width_, width_}, servers_values(row), workers,
                           {differences.data() + i * width_, width_});
   });
@@ -173,10 +174,9 @@ std::vector<bool> LocalRows::read(std::span<const uint64_t> ids, float* values) 
   std::vector<bool> here(ids.size());
   table_->reading([&](const GrowingTable& table) {
     table.find(ids, values, GrowingTable::Missing::kInitial);
-    servers_->visit(ids, servers_->row_bytes(),
-                    [&](size_t i, const std::byte* row, RowStore::Place) {
-                      here[i] = is_here(ids[i], row, table);
-                    });
+    servers_->visit(ids, servers_->row_bytes(), [&](size_t i, const std::byte* row, RowPlace) {
+      here[i] = is_here(ids[i], row, table);
+    });
   });
   return here;
 }

@@ -11,7 +11,7 @@
 
 #include "fluid/core/value.h"
 #include "fluid/tables/lookup/shared_table.h"
-#include "fluid/tables/row_store.h"
+#include "fluid/tables/store/row_store.h"
 #include "strategies/parameter_server/worker/rows/kept_rows.h"
 
 namespace fleet::strategies {

@@ -1,4 +1,4 @@
-#include "fluid/tables/row_store.h"
+#include "fluid/tables/store/row_store.h"
 
 #include <gtest/gtest.h>
 #include <unordered_map>
@@ -14,11 +14,11 @@ using testing::random_keys;
 
 constexpr size_t kRowBytes = 16;
 
-void write(RowStore& store, RowStore::Place place, uint64_t a, uint64_t b) {
+void write(RowStore& store, RowPlace place, uint64_t a, uint64_t b) {
   std::memcpy(store.row(place), &a, sizeof a);
   std::memcpy(store.row(place) + 8, &b, sizeof b);
 }
-uint64_t read(const RowStore& store, RowStore::Place place, size_t word) {
+uint64_t read(const RowStore& store, RowPlace place, size_t word) {
   uint64_t value = 0;
   std::memcpy(&value, store.row(place) + 8 * word, sizeof value);
   return value;
@@ -42,7 +42,7 @@ TEST(RowStoreTest, EveryKeyIsAKey) {
   }
   EXPECT_EQ(store.size(), keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
-    const RowStore::Place place = store.find(keys[i]);
+    const RowPlace place = store.find(keys[i]);
     ASSERT_TRUE(place.found()) << keys[i];
     EXPECT_EQ(read(store, place, 0), i);
     EXPECT_EQ(read(store, place, 1), ~i);
@@ -63,7 +63,7 @@ TEST(RowStoreTest, ABucketGrowsAndShrinks) {
             1500U);
   EXPECT_LT(store.bytes(), full);
   for (const uint64_t key : keys) {
-    const RowStore::Place place = store.find(key);
+    const RowPlace place = store.find(key);
     ASSERT_EQ(place.found(), key % 7 == 0);
     if (place.found()) {
       EXPECT_EQ(read(store, place, 0), key);
@@ -84,7 +84,7 @@ void compare_with_map(uint64_t seed, int bits) {
     for (size_t i = 0; i < 3000; ++i) {
       const uint64_t key = keys[random() % keys.size()];
       bool made = false;
-      const RowStore::Place place = store.insert(key, made);
+      const RowPlace place = store.insert(key, made);
       EXPECT_EQ(made, !plain.contains(key));
       write(store, place, plain[key] = random(), key);
     }
@@ -97,7 +97,7 @@ void compare_with_map(uint64_t seed, int bits) {
     }
     ASSERT_EQ(store.size(), plain.size());
     size_t at = 0;
-    store.visit(keys, kRowBytes, [&](size_t i, const std::byte* row, RowStore::Place place) {
+    store.visit(keys, kRowBytes, [&](size_t i, const std::byte* row, RowPlace place) {
       ASSERT_EQ(i, at++);
       const auto found = plain.find(keys[i]);
       ASSERT_EQ(row != nullptr, found != plain.end());
@@ -125,9 +125,8 @@ TEST(RowStoreTest, VisitsAnyNumberOfKeys) {
   for (size_t n = 0; n < 140; ++n) {
     const std::vector<uint64_t> keys(n, 5);
     size_t found = 0;
-    store.visit(keys, kRowBytes, [&](size_t, const std::byte* row, RowStore::Place) {
-      found += row != nullptr ? 1 : 0;
-    });
+    store.visit(keys, kRowBytes,
+                [&](size_t, const std::byte* row, RowPlace) { found += row != nullptr ? 1 : 0; });
     EXPECT_EQ(found, n);
   }
 }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "fluid/tables/row_store.h"
+#include "fluid/tables/store/row_store.h"
 
 namespace fleet::fluid::tables {
 

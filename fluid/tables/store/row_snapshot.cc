@@ -1,4 +1,4 @@
-#include "fluid/tables/row_snapshot.h"
+#include "fluid/tables/store/row_snapshot.h"
 
 #include <algorithm>
 #include <cstring>

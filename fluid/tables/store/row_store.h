@@ -2,12 +2,12 @@
 // GrowingTable's (growing_table.h).
 //
 // A key's hash says its bucket, of 4 096. A bucket has its rows one behind the other, in chunks of
-// 256, and an index of its own: groups of seven slots, a cache line each (row_index_impl.h). A key
+// 128, and an index of its own: groups of seven slots, a cache line each (row_index.h). A key
 // is looked for in the group that its hash says, then in the next ones, until one is not full.
 // Slots have the whole key, so rows have none, and none is read to find another. A row costs its
 // bytes and
 //   index     64 B / 7 / (0.78 to 0.875): a full index becomes an eighth larger
-//   chunks    8 B for 256 rows; room for rows to come: 1/64 of the bucket on average
+//   chunks    8 B for 128 rows; room for rows to come: 1/256 of the bucket on average, or two rows
 // and nothing is ever copied as a whole: a bucket that grows copies its index and one chunk.
 // To find a row of 64 bytes two cache lines are read that no cache has, when the table is large:
 // its group and the row; the arrays of chunks stay in caches.
@@ -24,19 +24,21 @@
 
 #include "base/hash.h"
 #include "base/process/prefetch.h"
-#include "fluid/tables/line_memory.h"
-#include "fluid/tables/row_index_impl.h"
+#include "fluid/tables/store/buckets.h"
+#include "fluid/tables/store/line_memory.h"
+#include "fluid/tables/store/row_index.h"
 
 namespace fleet::fluid::tables {
 
-inline constexpr uint32_t kBuckets = 4096;
-
-// The same in every process, for every table: resizing a cluster moves whole buckets.
-inline uint32_t bucket_of(uint64_t key) {
-  return static_cast<uint32_t>(mix64(key) >> 52);
-}
-
 class RowSnapshot;
+
+// Where a row is. Valid until rows are inserted or erased.
+struct RowPlace {
+  static constexpr uint32_t kNone = IndexGroup::kMostRows;
+  uint32_t bucket = 0;
+  uint32_t number = kNone;  // in the bucket
+  bool found() const { return number != kNone; }
+};
 
 // One caller at a time, but: visit(), row(), change() and mark_touched() may be called at once from
 // several threads, for rows that differ. Pointers to rows are valid until rows are inserted or
@@ -44,15 +46,8 @@ class RowSnapshot;
 // rows: 4 thousand million in a table).
 class RowStore {
  public:
-  static constexpr uint32_t kChunkRows = 256;
-  static constexpr uint32_t kNone = IndexGroup::kMostRows;
-
-  // Where a row is. Valid until rows are inserted or erased.
-  struct Place {
-    uint32_t bucket = 0;
-    uint32_t number = kNone;  // in the bucket
-    bool found() const { return number != kNone; }
-  };
+  static constexpr uint32_t kChunkRows = 128;
+  static constexpr uint32_t kNone = RowPlace::kNone;
 
   // A multiple of 4. `tracks`: whether mark_touched() does anything.
   explicit RowStore(size_t row_bytes, bool tracks = false);
@@ -73,8 +68,8 @@ class RowStore {
   }
   bool has_snapshots() const { return !snapshots_.empty(); }
 
-  Place find(uint64_t key) const;
-  std::byte* row(Place place) const { return row_at(buckets_[place.bucket], place.number); }
+  RowPlace find(uint64_t key) const;
+  std::byte* row(RowPlace place) const { return row_at(buckets_[place.bucket], place.number); }
   // Calls consume(i, row, place) for the keys, in their order; `needed` bytes of the row are then
   // in the cache. Null: there is none.
   template <class Consume>
@@ -83,13 +78,13 @@ class RowStore {
   // Starts to read what inserting the key reads.
   void prefetch_insert(uint64_t key) const;
   // The row of the key; a new one is zeros, and touched. `made`: it is new.
-  Place insert(uint64_t key, bool& made);
+  RowPlace insert(uint64_t key, bool& made);
   // Before bytes of the row change: snapshots keep those of now.
-  void change(Place place) {
+  void change(RowPlace place) {
     if (!snapshots_.empty()) keep(place.bucket, place.number / kChunkRows);
   }
   // The next snapshot of touched rows has it.
-  void mark_touched(Place place) {
+  void mark_touched(RowPlace place) {
     if (!tracks_) return;
     const std::atomic_ref<uint64_t> word(touched_[place.bucket][place.number / 64]);
     const uint64_t bit = uint64_t{1} << (place.number % 64);
@@ -125,7 +120,7 @@ class RowStore {
   struct Stage {
     std::array<uint64_t, kStage> hashes;
     std::array<const IndexGroup*, kStage> groups;
-    std::array<Place, kStage> places;
+    std::array<RowPlace, kStage> places;
     std::array<std::byte*, kStage> rows;
   };
 

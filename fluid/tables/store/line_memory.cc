@@ -1,4 +1,4 @@
-#include "fluid/tables/line_memory.h"
+#include "fluid/tables/store/line_memory.h"
 
 #include <algorithm>
 #include <bit>
