@@ -14,7 +14,8 @@ class Allocator {
   virtual void deallocate(std::byte* memory, size_t bytes) noexcept = 0;
 };
 
-// Host memory, aligned to 64 bytes; larger blocks to 4 KiB.
+// Host memory, aligned to 64 bytes; blocks of 4 MiB or more to 2 MiB, on huge pages where there are
+// some.
 Allocator& host_allocator();
 
 // A block of memory shared by its handles, freed with the last one. The count is thread-safe,

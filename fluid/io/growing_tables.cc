@@ -107,16 +107,18 @@ TableSave::~TableSave() {
 uint64_t TableSave::finish() {
   write();
   commit();
-  return saver_->rows();
+  return rows_;
 }
 
 uint64_t TableSave::write() {
   while (table_->alone([this](GrowingTable&) { return saver_->collect(); })) saver_->write();
-  return saver_->rows();
+  rows_ = saver_->rows();
+  return rows_;
 }
 
 void TableSave::commit() {
-  table_->alone([this](GrowingTable&) { saver_->commit(); });
+  saver_->commit();
+  table_->alone([this](GrowingTable&) { saver_.reset(); });
 }
 
 std::string file_name_of(const std::string& variable) {

@@ -25,7 +25,8 @@ std::vector<const VarDesc*> growing_tables(const Program& program);
 namespace io {
 
 // A file of a table, as the table is when this is made. Other threads may use the table until it is
-// written: it is held for a piece of the file at a time. Calls one after the other, from any
+// written: it is held for a piece of the file at a time, and not while the
+// disk works. Calls one after the other, from any
 // thread; they throw ResourceError, and a file that had the name is then as before.
 class TableSave {
  public:
@@ -48,6 +49,7 @@ class TableSave {
   std::shared_ptr<tables::SharedTable> table_;
   const std::filesystem::path file_;
   std::optional<tables::TableSaver> saver_;
+  uint64_t rows_ = 0;
 };
 
 // A file's name for a variable, whatever it is called: other characters than letters, digits and

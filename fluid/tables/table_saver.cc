@@ -83,7 +83,11 @@ TableSaver::~TableSaver() {
     file_.reset();
     static_cast<void>(files_.remove(name));
   }
-  if (committed_ || !info_.delta || rows_ == nullptr) return;
+  if (!info_.delta || rows_ == nullptr) return;
+  if (committed_) {
+    table_.delta_number_ = info_.delta_number;
+    return;
+  }
   table_.rows_->mark_all_touched();
   table_.gone_.insert(table_.gone_.end(), gone_.begin(), gone_.end());
 }
@@ -156,7 +160,6 @@ void TableSaver::commit() {
   file_.reset();
   throw_if(files_.sync_folder(folder_of(path_)), "a table's file cannot get its name", path_);
   committed_ = true;
-  if (info_.delta) table_.delta_number_ = info_.delta_number;
 }
 
 uint64_t save_table(GrowingTable& table, const std::filesystem::path& file,

@@ -5,9 +5,9 @@
 //   while (saver.collect()) {                 // a call of the table
 //     saver.write();                          // none: it may run beside calls of the table
 //   }
-//   saver.commit();
+//   saver.commit();                         // none, as write()
 //
-// Memory: two pieces, and the chunks of 64 rows that the table changed before the saver came to
+// Memory: two pieces, and the chunks of rows that the table changed before the saver came to
 // them (kept_bytes()). Whoever wants to bound these collects more pieces between two updates.
 #pragma once
 
@@ -35,14 +35,15 @@ struct TableSaveOptions {
   size_t piece_bytes = size_t{4} << 20;  // about
 };
 
-// The constructor, collect(), commit() and the destructor are calls of the table, which must
-// outlive it. Everything throws ResourceError when the system does not do it; a file that had the
-// name is then as before.
+// The constructor, collect() and the destructor are calls of the table, which must outlive it.
+// Everything throws ResourceError when the system does not do it; a file that had the name is then
+// as before.
 class TableSaver {
  public:
   TableSaver(GrowingTable& table, std::filesystem::path file, const TableSaveOptions& options = {},
              FileSystem& files = system_files());
-  // Without commit(), the file is removed, and the next delta has all rows of the table.
+  // Behind commit(), a delta is the table's last one. Without it, the file is removed, and the next
+  // delta has all rows of the table.
   ~TableSaver();
   TableSaver(const TableSaver&) = delete;
   TableSaver& operator=(const TableSaver&) = delete;

@@ -1,7 +1,9 @@
 #include "fluid/io/growing_tables.h"
 
 #include <fstream>
+#include <functional>
 #include <map>
+#include <thread>
 
 #include "fluid/io/checkpoint.h"
 #include "fluid/io/checkpoint_files.h"
@@ -20,6 +22,33 @@ using fluid::testing::TemporaryDirectory;
 using tables::GrowingTable;
 
 constexpr const char* kTable = "ctr/emb";  // a name that is no name of a file
+
+// The system's, with a look at what happens while a file gets its name.
+class WatchedFiles final : public FileSystem {
+ public:
+  explicit WatchedFiles(std::function<void()> at_rename) : at_rename_(std::move(at_rename)) {}
+  std::error_code create_folder(const Path& folder) override { return disk_.create_folder(folder); }
+  std::unique_ptr<OutputFile> create(const Path& beginning, std::error_code& error) override {
+    return disk_.create(beginning, error);
+  }
+  std::unique_ptr<InputFile> open(const Path& file, std::error_code& error) override {
+    return disk_.open(file, error);
+  }
+  std::error_code rename(const Path& from, const Path& to) override {
+    at_rename_();
+    return disk_.rename(from, to);
+  }
+  std::error_code exchange(const Path& a, const Path& b) override { return disk_.exchange(a, b); }
+  std::error_code remove(const Path& file) override { return disk_.remove(file); }
+  std::error_code remove_all(const Path& folder) override { return disk_.remove_all(folder); }
+  std::error_code sync_folder(const Path& folder) override { return disk_.sync_folder(folder); }
+  bool exists(const Path& path) override { return disk_.exists(path); }
+  std::vector<Path> folders_in(const Path& folder) override { return disk_.folders_in(folder); }
+
+ private:
+  FileSystem& disk_ = system_files();
+  const std::function<void()> at_rename_;
+};
 
 class SavedGrowingTables : public NetFixture {
  protected:
@@ -232,6 +261,22 @@ TEST_F(SavedGrowingTables, DeltasBringAReaderUpToDate) {
   read_table_delta(reader.scope(), kTable, file(1));
   read_table_delta(reader.scope(), kTable, file(2));
   EXPECT_EQ(contents(reader), contents(trainer));
+}
+
+TEST_F(SavedGrowingTables, ATableIsFreeWhileTheDiskWorks) {
+  const TemporaryDirectory folder;
+  Executor executor;
+  executor.run(startup_);
+  train(executor, 0, 3);
+  const auto table = growing_table(executor.scope(), kTable);
+  int seen = 0;
+  WatchedFiles files(
+      [&] { std::jthread([&] { seen += table->statistics_now().has_value() ? 1 : 0; }); });
+  TableSave(table, folder.path() / "whole.table", {}, files).finish();
+  EXPECT_EQ(seen, 1);
+  save_table_delta(executor.scope(), kTable, folder.path() / "1.delta", files);
+  EXPECT_EQ(seen, 2);
+  EXPECT_EQ(table->reading([](const GrowingTable& rows) { return rows.delta_number(); }), 1U);
 }
 
 // Two servers' parts of a checkpoint.

@@ -31,16 +31,18 @@ class BagSums {
     column = in_registers<2>(begin, end, column, out);
     column = in_registers<1>(begin, end, column, out);
     if (column == width_) return;
-    std::copy(row(begin) + column, row(begin) + width_, out + column);
+    const LookedUpRows<T> rows = rows_.from(column);
+    const int64_t left = width_ - column;
+    std::copy_n(row(rows, begin), left, out + column);
     for (int64_t i = begin + 1; i < end; ++i) {
-      const T* const from = row(i);
-      for (int64_t k = column; k < width_; ++k) out[k] += from[k];
+      const T* const from = row(rows, i);
+      for (int64_t k = 0; k < left; ++k) out[column + k] += from[k];
     }
   }
 
  private:
-  const T* row(int64_t i) const {
-    const T* const found = rows_.at(i);
+  const T* row(const LookedUpRows<T>& rows, int64_t i) const {
+    const T* const found = rows.at(i);
     return found == nullptr ? zeros_ : found;
   }
 
@@ -49,11 +51,12 @@ class BagSums {
   int64_t in_registers(int64_t begin, int64_t end, int64_t column, T* out) const {
     constexpr int64_t kColumns = kVectors * kLanes;
     for (; column + kColumns <= width_; column += kColumns) {
+      const LookedUpRows<T> rows = rows_.from(column);
       Vector sums[kVectors];
-      const auto* first = reinterpret_cast<const Vector*>(row(begin) + column);
+      const auto* first = reinterpret_cast<const Vector*>(row(rows, begin));
       for (int v = 0; v < kVectors; ++v) sums[v] = first[v];
       for (int64_t i = begin + 1; i < end; ++i) {
-        const auto* from = reinterpret_cast<const Vector*>(row(i) + column);
+        const auto* from = reinterpret_cast<const Vector*>(row(rows, i));
         for (int v = 0; v < kVectors; ++v) sums[v] += from[v];
       }
       auto* to = reinterpret_cast<Vector*>(out + column);
