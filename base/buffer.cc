@@ -11,8 +11,8 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// No whole pages below huge ones: glibc would map and unmap such a block each time, and each page of
-// it be touched for the first time each time.
+// No whole pages below huge ones: glibc would map and unmap such a block each time, and each page
+// of it be touched for the first time each time.
 size_t alignment_of(size_t bytes) {
   return bytes >= 2 * kHugePage ? kHugePage : kAlignment;
 }
