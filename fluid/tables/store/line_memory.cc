@@ -11,7 +11,6 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kBlock = size_t{16} << 20;
-constexpr size_t kLine = LineMemory::kLine;
 
 size_t rounded(size_t bytes, size_t unit) {
   return (bytes + unit - 1) / unit * unit;
