@@ -25,9 +25,9 @@ std::vector<const VarDesc*> growing_tables(const Program& program);
 namespace io {
 
 // A file of a table, as the table is when this is made. Other threads may use the table until it is
-// written: it is held for a piece of the file at a time, and not while the
-// disk works. Calls one after the other, from any
-// thread; they throw ResourceError, and a file that had the name is then as before.
+// written: it is held for a piece of the file at a time, and not while the disk works. Calls one
+// after the other, from any thread; they throw ResourceError, and a file that had the name is then
+// as before.
 class TableSave {
  public:
   // Makes the file's directory where it is missing.

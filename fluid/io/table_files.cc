@@ -12,7 +12,7 @@
 #include "base/strings.h"
 #include "fluid/io/paddle_tensor.h"
 #include "fluid/tables/lookup/shared_table.h"
-#include "fluid/tables/store/row_store.h"
+#include "fluid/tables/store/buckets.h"
 
 namespace fleet::fluid::io {
 namespace {

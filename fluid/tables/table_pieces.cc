@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/strings.h"
-#include "fluid/tables/store/row_store.h"
+#include "fluid/tables/store/buckets.h"
 
 namespace fleet::fluid::tables {
 namespace {

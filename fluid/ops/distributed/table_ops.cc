@@ -3,7 +3,7 @@
 #include "base/strings.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/schema_util.h"
-#include "fluid/tables/store/row_store.h"
+#include "fluid/tables/store/buckets.h"
 
 namespace fleet::fluid {
 namespace {
