@@ -97,8 +97,9 @@ TEST_F(CtrDnn, ReportsShowCurvesAndTables) {
 TEST_F(CtrDnn, LearnsAsynchronously) {
   make(kClicks);
   expect_good(with_servers("--epochs 3 --strategy async"));
-  expect_good(with_servers("--epochs 3 --strategy async --threads 2 --table distributed", 2));
-  expect_good(with_servers("--epochs 3 --strategy async --threads 2 --table growing", 2));
+  // Four threads know less of each other, the less the busier the machine is.
+  expect_good(with_servers("--epochs 4 --strategy async --threads 2 --table distributed", 2));
+  expect_good(with_servers("--epochs 4 --strategy async --threads 2 --table growing", 2));
 }
 
 TEST_F(CtrDnn, LearnsHalfAsynchronously) {
