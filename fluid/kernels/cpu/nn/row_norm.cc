@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/process/prefetch.h"
 #include "base/strings.h"
 #include "fluid/kernels/cpu/math/lanes.h"
 #include "fluid/kernels/cpu/math/sums.h"
@@ -55,6 +56,17 @@ void each_norm_row(const NormRows& r, const Tiles& tiles, const F& f) {
   });
 }
 
+// Brings the row behind this one into the first cache, where it fits beside this one.
+template <class T>
+void prefetch_next(const NormRows& r, int64_t row, const T* x, const T* y) {
+  constexpr size_t kMost = 4096;
+  const size_t bytes = static_cast<size_t>(r.length) * sizeof(T);
+  if (r.runs != 1 || bytes > kMost || row + 1 == r.count) return;
+  const int64_t next = r.start(row + 1);
+  prefetch(x + next, bytes);
+  prefetch(y + next, bytes);
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_norm(PrepareContext& context, const RowNorm& norm) {
   const NormRows r = norm.rows;
@@ -78,6 +90,7 @@ std::unique_ptr<Prepared> prepare_norm(PrepareContext& context, const RowNorm& n
                                     return (xs[i] - centre) * (xs[i] - centre);
                                   }) /
                        size;
+      prefetch_next(r, row, xs, ys);
       c.out<T>(mean)[row] = centre;
       c.out<T>(variance)[row] = spread;
       const T inverse = T{1} / std::sqrt(spread + epsilon);

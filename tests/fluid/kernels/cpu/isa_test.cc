@@ -101,6 +101,25 @@ TEST(VectorMaths, KeepsTheValuesAtTheEnds) {
   }
 }
 
+TEST(VectorMaths, KeepsTheEndsOfExponentialsInVectors) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float x : {infinity, -infinity, std::nanf(""), 100.0f, 88.72f, 88.73f, -87.4f, -90.0f,
+                        -103.9f, -104.1f, -1000.0f, 0.0f, -0.0f, 1e-44f}) {
+    for (const IsaLoops* loops : all_loops()) {
+      std::vector<float> all(64, x);
+      loops->exp(all.data(), all.data(), all.size());
+      const float alone = one(loops->exp, x);
+      for (const float result : all) {
+        if (std::isnan(x)) {
+          EXPECT_TRUE(std::isnan(result));
+        } else {
+          EXPECT_EQ(result, alone) << x;
+        }
+      }
+    }
+  }
+}
+
 TEST(VectorMaths, GivesTheSameBitsWhereverAnArrayIsCut) {
   std::vector<float> x(103);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) * 0.17f - 8;
