@@ -133,7 +133,8 @@ class Fleet {
   const fluid::Program& startup_program() const;
 
   // Gathers every persistable variable of the origin program; the first worker writes them. Each
-  // worker calls it.
+  // worker calls it between two steps. With growing tables on servers, workers wait for each other,
+  // and what is saved is of one moment.
   void save_persistables(fluid::Executor& exe, const std::string& dirname);
   // The opposite. Each worker calls it, after the startup program.
   void load_persistables(fluid::Executor& exe, const std::string& dirname);

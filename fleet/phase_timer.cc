@@ -123,9 +123,9 @@ class TimedRuntime final : public strategies::ForwardingRuntime {
     const ScopedPhase scoped(*timer_, Phase::kBarrier);
     return inner().gather_persistables(scope);
   }
-  bool gather(std::span<const std::string> names, fluid::Scope& scope) override {
+  bool gather(const ModelValues& values, fluid::Scope& trained, fluid::Scope& scope) override {
     const ScopedPhase scoped(*timer_, Phase::kBarrier);
-    return inner().gather(names, scope);
+    return inner().gather(values, trained, scope);
   }
   void spread_persistables(fluid::Scope& scope) override {
     const ScopedPhase scoped(*timer_, Phase::kBarrier);

@@ -92,18 +92,18 @@ class ForwardingRuntime : public StrategyRuntime {
   bool gather_persistables(fluid::Scope& scope) override {
     return inner_->gather_persistables(scope);
   }
-  bool gather(std::span<const std::string> names, fluid::Scope& scope) override {
-    return inner_->gather(names, scope);
+  bool gather(const ModelValues& values, fluid::Scope& trained, fluid::Scope& scope) override {
+    return inner_->gather(values, trained, scope);
   }
   bool keeps_tables() const override { return inner_->keeps_tables(); }
   TableFiles save_table(const std::string& table, const std::filesystem::path& folder,
-                        const std::string& name, bool states) override {
-    return inner_->save_table(table, folder, name, states);
+                        const std::string& name) override {
+    return inner_->save_table(table, folder, name);
   }
-  void load_table(const std::string& table,
-                  const std::vector<std::filesystem::path>& files) override {
-    inner_->load_table(table, files);
+  void drop_tables(std::span<const std::string> tables) noexcept override {
+    inner_->drop_tables(tables);
   }
+  void load_tables(const FilesOfTables& files) override { inner_->load_tables(files); }
   uint64_t end_pass(const std::string& table, const fluid::tables::PassRule& rule,
                     fluid::Scope& scope) override {
     return inner_->end_pass(table, rule, scope);

@@ -1,6 +1,8 @@
 #include "fluid/io/checkpoint.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -80,13 +82,15 @@ std::optional<Tensor> load_slice(const Program& program, const VarDesc& var,
 void save_persistables(Executor& executor, const std::filesystem::path& directory,
                        const Program& program) {
   CommRuntime* runtime = runtime_of(program);
+  const Program& source = source_of(program, runtime);
+  if (runtime == nullptr) return fluid::save_persistables(executor, directory, source);
+  const auto values = model_values(source, *runtime, true);
   // What is gathered does not take the place of what this worker trains.
   Scope gathered(&executor.scope());
-  if (runtime != nullptr && !runtime->gather_persistables(gathered)) return;
-  const auto tables = runtime != nullptr && runtime->keeps_tables()
-                          ? tables_of_servers(*runtime, true)
-                          : tables_of_scope(gathered, true);
-  fluid::save_persistables(gathered, directory, source_of(program, runtime), *tables);
+  if (!runtime->gather(values, executor.scope(), gathered)) return;
+  const auto tables = runtime->keeps_tables() ? tables_of_servers(*runtime, values)
+                                              : tables_of_scope(gathered, true);
+  fluid::save_persistables(gathered, directory, source, *tables);
 }
 
 void load_persistables(Executor& executor, const std::filesystem::path& directory,
@@ -99,8 +103,9 @@ void load_persistables(Executor& executor, const std::filesystem::path& director
 namespace {
 
 // Of the buckets that this server keeps.
-void load_table_part(const Program& program, const VarDesc& var, const Scope& scope,
-                     const std::filesystem::path& directory) {
+std::unique_ptr<tables::TableLoader> load_table_part(const Program& program, const VarDesc& var,
+                                                     const Scope& scope,
+                                                     const std::filesystem::path& directory) {
   const auto& endpoints = program.distribution().endpoints;
   const auto own =
       std::find(endpoints.begin(), endpoints.end(), program.distribution().ps_endpoint);
@@ -109,18 +114,20 @@ void load_table_part(const Program& program, const VarDesc& var, const Scope& sc
     return own == endpoints.end() || server_of_bucket(bucket, endpoints.size()) == index;
   };
   const auto files = files_of(directory, saved_tables(directory), var.name);
-  growing_table(scope, var.name)->alone([&](tables::GrowingTable& rows) {
-    return tables::load_table(rows, files, mine);
-  });
+  return std::make_unique<tables::TableLoader>(growing_table(scope, var.name)->options(), files,
+                                               mine);
 }
 
 }  // namespace
 
+// All is read before anything changes.
 void load_slices(const Program& program, Scope& scope, const std::filesystem::path& directory) {
   const NamedTensors saved = load_tensors(directory);
+  std::map<std::string, std::unique_ptr<tables::TableLoader>> rows;
   for (const VarDesc* var : growing_tables(program)) {
-    load_table_part(program, *var, scope, directory);
+    rows[var->name] = load_table_part(program, *var, scope, directory);
   }
+  NamedTensors parts;
   for (const VarDesc* var : program.global_block().vars()) {
     const Value* value = scope.find(var->name);
     const auto* initial = value == nullptr ? nullptr : std::get_if<Tensor>(value);
@@ -135,7 +142,13 @@ void load_slices(const Program& program, Scope& scope, const std::filesystem::pa
                    .got = str_cat(dtype_name(part->dtype()), part->shape()),
                    .fix = "load a checkpoint of the same program"});
     }
-    scope.var(var->name) = part->clone();
+    parts.emplace(var->name, part->clone());
+  }
+  for (auto& [name, part] : parts) scope.var(name) = std::move(part);
+  for (const auto& [name, loaded] : rows) {
+    growing_table(scope, name)->alone([&loader = *loaded](tables::GrowingTable& table) {
+      return loader.put_into(table);
+    });
   }
 }
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/io/atomic_file.h"
+#include "fluid/io/persistables.h"
 #include "fluid/ops/nn/growing_table.h"
 #include "fluid/tables/table_deltas.h"
 #include "fluid/tables/table_loading.h"
@@ -95,9 +96,19 @@ std::shared_ptr<SharedTable> read_table(const path& folder, const SavedTables& s
 
 TableSave::TableSave(std::shared_ptr<SharedTable> table, path file,
                      const tables::TableSaveOptions& options, FileSystem& files)
-    : table_(std::move(table)), file_(std::move(file)) {
-  make_directory(file_.has_parent_path() ? file_.parent_path() : path("."), files);
+    : table_(std::move(table)), file_(std::move(file)), files_(files) {
+  if (!file_.empty()) make_folder();
   table_->alone([&](GrowingTable& rows) { saver_.emplace(rows, file_, options, files); });
+}
+
+void TableSave::open(path file) {
+  file_ = std::move(file);
+  make_folder();
+  saver_->open(file_);
+}
+
+void TableSave::make_folder() const {
+  make_directory(file_.has_parent_path() ? file_.parent_path() : path("."), files_);
 }
 
 TableSave::~TableSave() {
@@ -197,21 +208,29 @@ class ScopeTables final : public TableWriter {
 
 class ServerTables final : public TableWriter {
  public:
-  ServerTables(CommRuntime& runtime, bool states) : runtime_(runtime), states_(states) {}
+  ServerTables(CommRuntime& runtime, const CommRuntime::ModelValues& gathered)
+      : runtime_(runtime), tables_(gathered.tables), states_(gathered.states) {}
+  ServerTables(const ServerTables&) = delete;
+  ServerTables& operator=(const ServerTables&) = delete;
+  ~ServerTables() override {
+    if (!tables_.empty()) runtime_.drop_tables(tables_);
+  }
 
   std::vector<TableFiles> write(const path& folder, const std::vector<std::string>& tables,
                                 const std::vector<std::string>& bases) override {
     make_directory(folder);
     std::vector<TableFiles> written;
     for (size_t i = 0; i < tables.size(); ++i) {
-      written.push_back(runtime_.save_table(tables[i], folder, bases[i], states_));
+      written.push_back(runtime_.save_table(tables[i], folder, bases[i]));
       if (!states_) written.back().options.states.clear();
     }
+    tables_.clear();
     return written;
   }
 
  private:
   CommRuntime& runtime_;
+  std::vector<std::string> tables_;  // that are set apart
   const bool states_;
 };
 
@@ -221,8 +240,18 @@ std::unique_ptr<TableWriter> tables_of_scope(const Scope& scope, bool states) {
   return std::make_unique<ScopeTables>(scope, states);
 }
 
-std::unique_ptr<TableWriter> tables_of_servers(CommRuntime& runtime, bool states) {
-  return std::make_unique<ServerTables>(runtime, states);
+std::unique_ptr<TableWriter> tables_of_servers(CommRuntime& runtime,
+                                               const CommRuntime::ModelValues& gathered) {
+  return std::make_unique<ServerTables>(runtime, gathered);
+}
+
+CommRuntime::ModelValues model_values(const Program& program, const CommRuntime& runtime,
+                                      bool states) {
+  CommRuntime::ModelValues values{.names = {}, .tables = {}, .states = states};
+  for (const VarDesc* var : persistables(program)) values.names.push_back(var->name);
+  if (!runtime.keeps_tables()) return values;
+  for (const VarDesc* var : growing_tables(program)) values.tables.push_back(var->name);
+  return values;
 }
 
 SavedTables write_tables(const path& folder, const std::vector<std::string>& tables,

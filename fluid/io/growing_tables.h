@@ -30,7 +30,7 @@ namespace io {
 // as before.
 class TableSave {
  public:
-  // Makes the file's directory where it is missing.
+  // Makes the file's directory where it is missing. Without a `file`, open() is the first call.
   TableSave(std::shared_ptr<tables::SharedTable> table, std::filesystem::path file,
             const tables::TableSaveOptions& options = {}, FileSystem& files = system_files());
   // Without finish(), nothing is written.
@@ -39,6 +39,7 @@ class TableSave {
   TableSave& operator=(const TableSave&) = delete;
 
   const std::filesystem::path& file() const { return file_; }
+  void open(std::filesystem::path file);
   // Writes all of it. Returns how many rows there are.
   uint64_t finish();
   // The same in two steps: the file has its name, and a delta is one, behind the second.
@@ -46,8 +47,11 @@ class TableSave {
   void commit();
 
  private:
+  void make_folder() const;
+
   std::shared_ptr<tables::SharedTable> table_;
-  const std::filesystem::path file_;
+  std::filesystem::path file_;
+  FileSystem& files_;
   std::optional<tables::TableSaver> saver_;
   uint64_t rows_ = 0;
 };
@@ -108,8 +112,14 @@ SavedTables saved_tables(const std::filesystem::path& folder);
 
 // `states`: of optimizers are written, too. Of a scope, which outlives the writer.
 std::unique_ptr<TableWriter> tables_of_scope(const Scope& scope, bool states);
-// Of the servers of a job.
-std::unique_ptr<TableWriter> tables_of_servers(CommRuntime& runtime, bool states);
+// Of the servers of a job, behind the gather() that set these tables apart: as they were then.
+// Without write(), nothing is kept of them.
+std::unique_ptr<TableWriter> tables_of_servers(CommRuntime& runtime,
+                                               const CommRuntime::ModelValues& gathered);
+// What a model of the program has, where the job's runtime is told: its parameters and other
+// persistable variables, and growing tables if servers have these.
+CommRuntime::ModelValues model_values(const Program& program, const CommRuntime& runtime,
+                                      bool states);
 
 // Files that `former` names stay as they are until remove_tables().
 SavedTables write_tables(const std::filesystem::path& folder,

@@ -222,12 +222,11 @@ void save_inference_model(const std::filesystem::path& directory,
                           const std::vector<Variable>& targets, Executor& executor,
                           const Program& program, CommRuntime& runtime) {
   const InferenceModel model = inference_model(feeds, targets, program);
-  std::vector<std::string> names;
-  for (const VarDesc* var : persistables(model.program)) names.push_back(var->name);
+  const auto values = model_values(model.program, runtime, false);
   Scope gathered(&executor.scope());
-  if (!runtime.gather(names, gathered)) return;
-  const auto tables =
-      runtime.keeps_tables() ? tables_of_servers(runtime, false) : tables_of_scope(gathered, false);
+  if (!runtime.gather(values, executor.scope(), gathered)) return;
+  const auto tables = runtime.keeps_tables() ? tables_of_servers(runtime, values)
+                                             : tables_of_scope(gathered, false);
   write_model(directory, model, gathered, *tables);
 }
 

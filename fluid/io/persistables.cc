@@ -215,9 +215,11 @@ void load_persistables(Executor& executor, const std::filesystem::path& director
   if (keeper == nullptr || !keeper->keeps_tables()) {
     grown = io::read_tables(directory, saved, program, executor.scope());
   } else {
+    CommRuntime::FilesOfTables files;
     for (const VarDesc* var : growing_tables(program)) {
-      keeper->load_table(var->name, io::files_of(directory, saved, var->name));
+      files[var->name] = io::files_of(directory, saved, var->name);
     }
+    if (!files.empty()) keeper->load_tables(files);
   }
   for (const VarDesc* var : wanted) {
     executor.scope().var(var->name) = std::move(tensors.at(var->name));

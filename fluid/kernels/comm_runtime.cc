@@ -29,13 +29,12 @@ namespace {
 
 CommRuntime::TableFiles CommRuntime::save_table(const std::string& table,
                                                 const std::filesystem::path& /*folder*/,
-                                                const std::string& /*name*/, bool /*states*/) {
+                                                const std::string& /*name*/) {
   throw_keeps_no_tables(table);
 }
 
-void CommRuntime::load_table(const std::string& table,
-                             const std::vector<std::filesystem::path>& /*files*/) {
-  throw_keeps_no_tables(table);
+void CommRuntime::load_tables(const FilesOfTables& files) {
+  if (!files.empty()) throw_keeps_no_tables(files.begin()->first);
 }
 
 uint64_t CommRuntime::end_pass(const std::string& table, const tables::PassRule& rule,

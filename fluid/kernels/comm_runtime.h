@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -122,24 +123,35 @@ class CommRuntime : public ProgramRuntime, public Keeper {
   // variables into `scope`, a child of the scope that this worker trains on, where those that only
   // this worker has may stay. Every worker calls it; the answer is whether this one writes.
   virtual bool gather_persistables(Scope&) { return true; }
-  // The same of these variables, and perhaps of others.
-  virtual bool gather(std::span<const std::string> names, Scope& scope) {
-    (void)names;
+  // What a model has that is about to be written.
+  struct ModelValues {
+    std::vector<std::string> names;   // variables
+    std::vector<std::string> tables;  // growing ones, where others keep their rows
+    bool states = true;               // of the tables' optimizers
+  };
+  // The same of these values, and perhaps of others; `trained`: the scope that this worker trains
+  // on. Where there are tables, workers wait for each other: values and rows are of one moment, at
+  // which nobody trains, and whoever keeps rows has them set apart for save_table().
+  virtual bool gather(const ModelValues& values, Scope& trained, Scope& scope) {
+    (void)values;
+    (void)trained;
     return gather_persistables(scope);
   }
-  // Whether others keep the rows of growing tables. The worker that writes a model has them write a
-  // table's rows of one moment, into files of `folder` with names that begin with `name`; each
-  // reads its own from files of all, before the first step, when one worker says so. UsageError
-  // tells why somebody cannot.
+  // Whether others keep the rows of growing tables. The worker that writes a model has them write
+  // what gather() set apart of a table, into files of `folder` with names that begin with `name`,
+  // or drop it. UsageError tells why somebody cannot.
   virtual bool keeps_tables() const { return false; }
   struct TableFiles {
     std::vector<std::string> names;
     tables::TableOptions options;  // of the table
   };
   virtual TableFiles save_table(const std::string& table, const std::filesystem::path& folder,
-                                const std::string& name, bool states);
-  virtual void load_table(const std::string& table,
-                          const std::vector<std::filesystem::path>& files);
+                                const std::string& name);
+  virtual void drop_tables(std::span<const std::string> /*tables*/) noexcept {}
+  // The opposite, before the first step, and by every worker: each of those others reads its own
+  // rows from the files of all. When one of them cannot, none has changed a table.
+  using FilesOfTables = std::map<std::string, std::vector<std::filesystem::path>>;
+  virtual void load_tables(const FilesOfTables& files);
   // The end of a pass of a growing table, wherever its rows are. Every worker calls it, between two
   // steps; returns how many rows went. `scope`: where this worker trains.
   virtual uint64_t end_pass(const std::string& table, const tables::PassRule& rule, Scope& scope);

@@ -87,12 +87,12 @@ void DeltaReader::read(const std::filesystem::path& file, const BucketFilter& wa
   {
     TableFileReader first(file, disk);
     check_number(first);
-    const RowConversion conversion(first, table_);
+    const RowConversion conversion(first, table_.options());
     check_pieces(first);
   }
   TableFileReader second(file, disk);
   check_number(second);
-  const RowConversion conversion(second, table_);
+  const RowConversion conversion(second, table_.options());
   std::vector<std::byte> body;
   PieceHead head;
   while (second.next(head)) {

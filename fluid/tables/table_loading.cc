@@ -50,13 +50,12 @@ bool fits(const TableFileInfo& info, const TableOptions& options) {
 
 }  // namespace
 
-RowConversion::RowConversion(const TableFileReader& from, const GrowingTable& to)
-    : from_(from.info().layout()), to_(to.layout()), clock_(from.info().clock) {
+RowConversion::RowConversion(const TableFileReader& from, const TableOptions& to)
+    : from_(from.info().layout()), to_(to.width, to.states, to.fields), clock_(from.info().clock) {
   const TableFileInfo& info = from.info();
-  const TableOptions& options = to.options();
-  if (!fits(info, options)) fail_form(from, options);
+  if (!fits(info, to)) fail_form(from, to);
   if (!info.states.empty()) return;
-  for (const RowState& state : options.states) {
+  for (const RowState& state : to.states) {
     states_.insert(states_.end(), state.width, state.initial);
   }
 }
@@ -91,126 +90,46 @@ void check_piece_order(const TableFileReader& file, const PieceHead& head,
   }
 }
 
-// One load: everything goes into stores of its own, which become the table's at the end.
-class TableLoader {
- public:
-  TableLoader(GrowingTable& table, const BucketFilter& wanted)
-      : table_(table),
-        wanted_(wanted),
-        rows_(std::make_unique<RowStore>(table.layout_.bytes(), table.options_.deltas)),
-        waiting_(std::make_unique<RowStore>(kWaitingIdBytes - sizeof(uint64_t))) {}
+TableLoader::TableLoader(const TableOptions& options, std::span<const std::filesystem::path> files,
+                         BucketFilter wanted, FileSystem& disk)
+    : options_(options),
+      wanted_(std::move(wanted)),
+      rows_(std::make_unique<RowStore>(
+          RowLayout(options.width, options.states, options.fields).bytes(), options.deltas)),
+      waiting_(std::make_unique<RowStore>(kWaitingIdBytes - sizeof(uint64_t))) {
+  if (files.empty()) {
+    fail_files("a table cannot be loaded from no file", options.name, "1 file or more", "none");
+  }
+  for (const std::filesystem::path& file : files) {
+    TableFileReader reader(file, disk);
+    read(reader);
+  }
+  check_parts();
+  body_ = {};
+}
 
-  void read(TableFileReader& file) {
-    const RowConversion conversion(file, table_);
-    check_part(file);
-    clock_ = std::max(clock_, file.info().clock);
-    PieceHead head;
-    while (file.next(head)) {
-      if (wants(head)) {
-        file.read(body_);
-        take(file, head, conversion);
-      } else {
-        file.skip();
-      }
+TableLoader::~TableLoader() = default;
+
+uint64_t TableLoader::rows() const {
+  return rows_->size();
+}
+
+void TableLoader::read(TableFileReader& file) {
+  const RowConversion conversion(file, options_);
+  check_part(file);
+  clock_ = std::max(clock_, file.info().clock);
+  PieceHead head;
+  while (file.next(head)) {
+    if (wants(head)) {
+      file.read(body_);
+      take(file, head, conversion);
+    } else {
+      file.skip();
     }
   }
+}
 
-  LoadedTable finish() {
-    for (size_t part = 0; part < present_.size(); ++part) {
-      if (present_[part]) continue;
-      fail_files("a file of a saved table is missing", table_.options_.name,
-                 str_cat(present_.size(), " files"), str_cat("none that is part ", part));
-    }
-    table_.rows_ = std::move(rows_);
-    table_.waiting_ = std::move(waiting_);
-    table_.settled_ = settled_;
-    table_.gone_.clear();
-    table_.clock_ = std::max(table_.clock_, clock_);
-    table_.delta_number_ = *std::max_element(numbers_.begin(), numbers_.end());
-    return {table_.size(), std::move(numbers_)};
-  }
-
- private:
-  void check_part(const TableFileReader& file) {
-    const TableFileInfo& info = file.info();
-    const std::string where = str_cat("file ", file.path().string());
-    if (info.delta) fail_files("a delta is no whole table", where, "a saved table", "a delta");
-    if (present_.empty()) {
-      present_.resize(info.parts);
-      numbers_.resize(info.parts);
-    }
-    if (info.parts != present_.size()) {
-      fail_files("files of different saves are mixed", where, str_cat(present_.size(), " parts"),
-                 str_cat("one of ", info.parts));
-    }
-    if (present_[info.part]) {
-      fail_files("two files are the same part", where, "each part once",
-                 str_cat("part ", info.part, " twice"));
-    }
-    present_[info.part] = true;
-    numbers_[info.part] = info.delta_number;
-  }
-
-  bool wants(const PieceHead& head) const {
-    if (!wanted_) return true;
-    for (uint32_t b = head.first; b < head.end; ++b) {
-      if (wanted_(b)) return true;
-    }
-    return false;
-  }
-
-  // Ids of `bytes` each, into a store; put(from, to) writes what is behind the key.
-  template <class Put>
-  void insert_all(const TableFileReader& file, const PieceHead& head,
-                  std::span<const std::byte> ids, size_t bytes, RowStore& store, const Put& put) {
-    check_piece_order(file, head, ids, bytes);
-    for (size_t at = 0; at < ids.size();) {
-      const uint32_t bucket = bucket_of(id_at(ids.data() + at));
-      size_t end = at;
-      while (end < ids.size() && bucket_of(id_at(ids.data() + end)) == bucket) {
-        end += bytes;
-      }
-      if (wanted_ && !wanted_(bucket)) {
-        at = end;
-        continue;
-      }
-      store.reserve(bucket, static_cast<uint32_t>((end - at) / bytes));
-      for (; at < end; at += bytes) {
-        const uint64_t key = id_at(ids.data() + at);
-        bool made = false;
-        const RowPlace place = store.insert(key, made);
-        if (!made) file.fail_piece(str_cat("another file has id ", key, ", too"));
-        put(ids.data() + at, store.row(place));
-      }
-    }
-  }
-
-  void take(const TableFileReader& file, const PieceHead& head, const RowConversion& conversion) {
-    if (head.gone > 0) file.fail_piece("a whole table has no ids that are gone");
-    const size_t bytes = head.rows * conversion.bytes();
-    const std::span<const std::byte> body = body_;
-    insert_all(file, head, body.first(bytes), conversion.bytes(), *rows_,
-               [&](const std::byte* from, std::byte* to) { conversion.convert(from, to); });
-    insert_all(file, head, body.subspan(bytes), kWaitingIdBytes, *waiting_,
-               [&](const std::byte* from, std::byte* to) {
-                 std::memcpy(to, from + sizeof(uint64_t), sizeof(uint64_t));
-                 settled_ += first_word(to) == kSettled ? 1 : 0;
-               });
-  }
-
-  GrowingTable& table_;
-  const BucketFilter& wanted_;
-  std::unique_ptr<RowStore> rows_;
-  std::unique_ptr<RowStore> waiting_;
-  uint64_t settled_ = 0;
-  uint32_t clock_ = 0;
-  std::vector<bool> present_;  // by part
-  std::vector<uint64_t> numbers_;
-  std::vector<std::byte> body_;
-};
-
-LoadedTable load_table(GrowingTable& table, std::span<const std::filesystem::path> files,
-                       const BucketFilter& wanted, FileSystem& disk) {
+LoadedTable TableLoader::put_into(GrowingTable& table) {
   if (table.is_being_saved()) {
     throw_error(ErrorCode::kPrecondition,
                 {.what = "a table cannot be loaded while it is saved",
@@ -219,16 +138,95 @@ LoadedTable load_table(GrowingTable& table, std::span<const std::filesystem::pat
                  .got = "one",
                  .fix = "destroy the saver first"});
   }
-  if (files.empty()) {
-    fail_files("a table cannot be loaded from no file", table.options().name, "1 file or more",
-               "none");
+  table.rows_ = std::move(rows_);
+  table.waiting_ = std::move(waiting_);
+  table.settled_ = settled_;
+  table.gone_.clear();
+  table.clock_ = std::max(table.clock_, clock_);
+  table.delta_number_ = *std::max_element(numbers_.begin(), numbers_.end());
+  return {table.size(), std::move(numbers_)};
+}
+
+void TableLoader::check_part(const TableFileReader& file) {
+  const TableFileInfo& info = file.info();
+  const std::string where = str_cat("file ", file.path().string());
+  if (info.delta) fail_files("a delta is no whole table", where, "a saved table", "a delta");
+  if (present_.empty()) {
+    present_.resize(info.parts);
+    numbers_.resize(info.parts);
   }
-  TableLoader loader(table, wanted);
-  for (const std::filesystem::path& file : files) {
-    TableFileReader reader(file, disk);
-    loader.read(reader);
+  if (info.parts != present_.size()) {
+    fail_files("files of different saves are mixed", where, str_cat(present_.size(), " parts"),
+               str_cat("one of ", info.parts));
   }
-  return loader.finish();
+  if (present_[info.part]) {
+    fail_files("two files are the same part", where, "each part once",
+               str_cat("part ", info.part, " twice"));
+  }
+  present_[info.part] = true;
+  numbers_[info.part] = info.delta_number;
+}
+
+void TableLoader::check_parts() const {
+  const auto missing = std::find(present_.begin(), present_.end(), false);
+  if (missing == present_.end()) return;
+  fail_files("a file of a saved table is missing", options_.name,
+             str_cat(present_.size(), " files"),
+             str_cat("none that is part ", missing - present_.begin()));
+}
+
+bool TableLoader::wants(const PieceHead& head) const {
+  if (!wanted_) return true;
+  for (uint32_t b = head.first; b < head.end; ++b) {
+    if (wanted_(b)) return true;
+  }
+  return false;
+}
+
+// Ids of `bytes` each, into a store; put(from, to) writes what is behind the key.
+template <class Put>
+void TableLoader::insert_all(const TableFileReader& file, const PieceHead& head,
+                             std::span<const std::byte> ids, size_t bytes, RowStore& store,
+                             const Put& put) {
+  check_piece_order(file, head, ids, bytes);
+  for (size_t at = 0; at < ids.size();) {
+    const uint32_t bucket = bucket_of(id_at(ids.data() + at));
+    size_t end = at;
+    while (end < ids.size() && bucket_of(id_at(ids.data() + end)) == bucket) {
+      end += bytes;
+    }
+    if (wanted_ && !wanted_(bucket)) {
+      at = end;
+      continue;
+    }
+    store.reserve(bucket, static_cast<uint32_t>((end - at) / bytes));
+    for (; at < end; at += bytes) {
+      const uint64_t key = id_at(ids.data() + at);
+      bool made = false;
+      const RowPlace place = store.insert(key, made);
+      if (!made) file.fail_piece(str_cat("another file has id ", key, ", too"));
+      put(ids.data() + at, store.row(place));
+    }
+  }
+}
+
+void TableLoader::take(const TableFileReader& file, const PieceHead& head,
+                       const RowConversion& conversion) {
+  if (head.gone > 0) file.fail_piece("a whole table has no ids that are gone");
+  const size_t bytes = head.rows * conversion.bytes();
+  const std::span<const std::byte> body = body_;
+  insert_all(file, head, body.first(bytes), conversion.bytes(), *rows_,
+             [&](const std::byte* from, std::byte* to) { conversion.convert(from, to); });
+  insert_all(file, head, body.subspan(bytes), kWaitingIdBytes, *waiting_,
+             [&](const std::byte* from, std::byte* to) {
+               std::memcpy(to, from + sizeof(uint64_t), sizeof(uint64_t));
+               settled_ += first_word(to) == kSettled ? 1 : 0;
+             });
+}
+
+LoadedTable load_table(GrowingTable& table, std::span<const std::filesystem::path> files,
+                       const BucketFilter& wanted, FileSystem& disk) {
+  return TableLoader(table.options(), files, wanted, disk).put_into(table);
 }
 
 }  // namespace fleet::fluid::tables

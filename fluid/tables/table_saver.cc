@@ -60,17 +60,13 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
 
 }  // namespace
 
-TableSaver::TableSaver(GrowingTable& table, std::filesystem::path file,
+TableSaver::TableSaver(GrowingTable& table, const std::filesystem::path& file,
                        const TableSaveOptions& options, FileSystem& files)
     : table_(table),
-      path_(std::move(file)),
       files_(files),
       info_((check(table, options), info_of(table, options))),
       piece_bytes_(std::max<size_t>(1, options.piece_bytes)) {
-  std::error_code error;
-  file_ = files_.create(folder_of(path_) / ("." + path_.filename().string() + "."), error);
-  throw_if(error, "a table's file cannot be made", path_);
-  append(encode_table_header(info_));
+  if (!file.empty()) open(file);
   waiting_ = std::make_unique<RowSnapshot>(*table.waiting_, RowSnapshot::Which::kAll);
   if (info_.delta) take_gone();
   rows_ = std::make_unique<RowSnapshot>(
@@ -90,6 +86,14 @@ TableSaver::~TableSaver() {
   }
   table_.rows_->mark_all_touched();
   table_.gone_.insert(table_.gone_.end(), gone_.begin(), gone_.end());
+}
+
+void TableSaver::open(const std::filesystem::path& file) {
+  path_ = file;
+  std::error_code error;
+  file_ = files_.create(folder_of(path_) / ("." + path_.filename().string() + "."), error);
+  throw_if(error, "a table's file cannot be made", path_);
+  append(encode_table_header(info_));
 }
 
 void TableSaver::take_gone() {

@@ -40,14 +40,17 @@ struct TableSaveOptions {
 // as before.
 class TableSaver {
  public:
-  TableSaver(GrowingTable& table, std::filesystem::path file, const TableSaveOptions& options = {},
-             FileSystem& files = system_files());
+  // Without a `file`, open() comes before write().
+  TableSaver(GrowingTable& table, const std::filesystem::path& file,
+             const TableSaveOptions& options = {}, FileSystem& files = system_files());
   // Behind commit(), a delta is the table's last one. Without it, the file is removed, and the next
   // delta has all rows of the table.
   ~TableSaver();
   TableSaver(const TableSaver&) = delete;
   TableSaver& operator=(const TableSaver&) = delete;
 
+  // Makes the file. No call of the table.
+  void open(const std::filesystem::path& file);
   // Reads the next piece; false: there is none left.
   bool collect();
   // Writes what collect() read last.
@@ -65,7 +68,7 @@ class TableSaver {
   void drop_states();
 
   GrowingTable& table_;
-  const std::filesystem::path path_;
+  std::filesystem::path path_;
   FileSystem& files_;
   TableFileInfo info_;
   const size_t piece_bytes_;

@@ -73,13 +73,18 @@ class Recording : public StrategyRuntime {
 
   bool keeps_tables() const override { return true; }
   TableFiles save_table(const std::string& table, const std::filesystem::path& folder,
-                        const std::string& name, bool states) override {
-    return {.names = {str_cat(table, " ", folder.string(), " ", name, states ? " with" : "")},
-            .options = {}};
+                        const std::string& name) override {
+    return {.names = {str_cat(table, " ", folder.string(), " ", name)}, .options = {}};
   }
-  void load_table(const std::string& table,
-                  const std::vector<std::filesystem::path>& files) override {
-    calls.push_back(str_cat("load ", table, " ", files.front().string()));
+  bool gather(const ModelValues& values, fluid::Scope&, fluid::Scope&) override {
+    calls.push_back(str_cat("gather ", values.names.front()));
+    return true;
+  }
+  void drop_tables(std::span<const std::string> tables) noexcept override {
+    calls.push_back(str_cat("drop ", tables.front()));
+  }
+  void load_tables(const FilesOfTables& files) override {
+    calls.push_back(str_cat("load ", files.begin()->first));
   }
   uint64_t end_pass(const std::string& table, const fluid::tables::PassRule& rule,
                     fluid::Scope&) override {
@@ -186,9 +191,11 @@ TEST(Forwarding, HandsWhatTablesDoOn) {
   ForwardingRuntime outer(inner);
   fluid::Scope scope;
   EXPECT_TRUE(outer.keeps_tables());
-  EXPECT_EQ(outer.save_table("t", "f", "n", true).names.front(), "t f n with");
-  outer.load_table("t", {"a"});
-  EXPECT_EQ(inner->calls, std::vector<std::string>{"load t a"});
+  EXPECT_EQ(outer.save_table("t", "f", "n").names.front(), "t f n");
+  EXPECT_TRUE(outer.gather({.names = {"w"}, .tables = {"t"}}, scope, scope));
+  outer.drop_tables(std::vector<std::string>{"t"});
+  outer.load_tables({{"t", {"a"}}});
+  EXPECT_EQ(inner->calls, (std::vector<std::string>{"gather w", "drop t", "load t"}));
   EXPECT_EQ(outer.end_pass("t", {.clock = 4}, scope), 5U);
   EXPECT_EQ(outer.save_table_delta("t", "f", scope).front(), "f/t");
   EXPECT_EQ(outer.table_statistics("t", scope).rows, 1U);

@@ -223,18 +223,19 @@ struct PartSource {
 struct TableOrder {
   enum class Action : uint32_t {
     kEndPass = 0,
-    kSave = 1,  // a delta waits for the next two before it has its name
-    kLoad = 2,
+    kSave = 1,  // a delta waits for kCommit before it has its name
+    kLoad = 2,  // reads; kCommit puts the rows in their place
     kTellStatistics = 3,
-    kCommitDelta = 4,
-    kDropDelta = 5,
+    kCommit = 4,
+    kDrop = 5,      // what waits
+    kSetApart = 6,  // the rows as they are, for the next kSave
   };
   uint64_t number = 0;  // of the sender's orders, from 1
   std::string table;
   Action action = Action::kEndPass;
   fluid::tables::PassRule rule;
   std::vector<std::string> files;  // kSave: the one of this server; kLoad: all of the save
-  bool states = true;              // kSave: of optimizers
+  bool states = true;              // kSave, kSetApart: of optimizers
   bool delta = false;              // kSave: what changed since the last delta
 
   template <class Archive>

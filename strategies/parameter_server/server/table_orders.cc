@@ -75,14 +75,14 @@ void TableOrders::act(const TableOrder& order, const std::function<bool()>& unto
       return;
     case TableOrder::Action::kSave:
       return save(order, answer);
-    case TableOrder::Action::kCommitDelta:
-      if (const auto found = deltas_.find(order.table); found != deltas_.end()) {
-        found->second->commit();
-      }
-      deltas_.erase(order.table);
+    case TableOrder::Action::kCommit:
+      return commit(order);
+    case TableOrder::Action::kDrop:
+      set_apart_.erase(order.table);
+      waiting_for_commit_.erase(order.table);
       return;
-    case TableOrder::Action::kDropDelta:
-      deltas_.erase(order.table);
+    case TableOrder::Action::kSetApart:
+      set_apart_[order.table] = begin_save(order);
       return;
     case TableOrder::Action::kLoad:
       if (untouched()) return load(order, answer);
@@ -95,40 +95,59 @@ void TableOrders::act(const TableOrder& order, const std::function<bool()>& unto
   }
   throw_error(ErrorCode::kInvalidArgument, {.what = "a growing table has no such action",
                                             .where = str_cat("growing table '", order.table, "'"),
-                                            .expected = "0 to 5",
+                                            .expected = "0 to 6",
                                             .got = str_cat(static_cast<uint32_t>(order.action)),
                                             .fix = "run the same release in every process"});
 }
 
-void TableOrders::save(const TableOrder& order, TableAnswer& answer) {
-  const auto table = table_of(order);
-  const std::string file = order.files.empty() ? std::string() : order.files.front();
-  auto save = std::make_unique<fluid::io::TableSave>(
-      table, folders_.place_for(file),
+std::unique_ptr<fluid::io::TableSave> TableOrders::begin_save(const TableOrder& order) const {
+  return std::make_unique<fluid::io::TableSave>(
+      table_of(order), std::filesystem::path(),
       fluid::tables::TableSaveOptions{
           .delta = order.delta, .part = index_, .parts = servers_, .states = order.states},
       files_);
-  answer.options = fluid::table_attributes(table->options());
+}
+
+void TableOrders::save(const TableOrder& order, TableAnswer& answer) {
+  auto apart = set_apart_.extract(order.table);
+  const auto place = folders_.place_for(order.files.empty() ? std::string() : order.files.front());
+  std::shared_ptr<fluid::io::TableSave> save =
+      apart.empty() ? begin_save(order) : std::move(apart.mapped());
+  save->open(place);
+  answer.options = fluid::table_attributes(table_of(order)->options());
   if (order.delta) {
     answer.rows = save->write();
-    deltas_[order.table] = std::move(save);
+    waiting_for_commit_[order.table] = [save] { save->commit(); };
   } else {
     answer.rows = save->finish();
   }
 }
 
-void TableOrders::load(const TableOrder& order, TableAnswer& answer) const {
+void TableOrders::load(const TableOrder& order, TableAnswer& answer) {
   const auto table = table_of(order);
   std::vector<std::filesystem::path> files;
   for (const std::filesystem::path file : order.files) {
     files.push_back(folders_.folder_at(file.parent_path()) / file.filename());
   }
-  const auto mine = [this](uint32_t bucket) {
-    return fluid::server_of_bucket(bucket, servers_) == index_;
+  const auto mine = [index = index_, servers = servers_](uint32_t bucket) {
+    return fluid::server_of_bucket(bucket, servers) == index;
   };
-  answer.rows = table->alone([&](GrowingTable& rows) {
-    return fluid::tables::load_table(rows, files, mine, files_).rows;
-  });
+  const auto loader =
+      std::make_shared<fluid::tables::TableLoader>(table->options(), files, mine, files_);
+  answer.rows = loader->rows();
+  waiting_for_commit_[order.table] = [table, loader] {
+    table->alone([&](GrowingTable& rows) { return loader->put_into(rows); });
+  };
+}
+
+void TableOrders::commit(const TableOrder& order) {
+  const auto waiting = waiting_for_commit_.extract(order.table);
+  if (!waiting.empty()) return waiting.mapped()();
+  throw_error(ErrorCode::kPrecondition, {.what = "nothing waits to be put in its place",
+                                         .where = str_cat("growing table '", order.table, "'"),
+                                         .expected = "a delta or a load before it",
+                                         .got = "none",
+                                         .fix = "write the delta, or load the table, again"});
 }
 
 std::shared_ptr<SharedTable> TableOrders::table_of(const TableOrder& order) const {

@@ -42,8 +42,10 @@ class TableOrders {
 
  private:
   void act(const TableOrder& order, const std::function<bool()>& untouched, TableAnswer& answer);
+  std::unique_ptr<fluid::io::TableSave> begin_save(const TableOrder& order) const;
   void save(const TableOrder& order, TableAnswer& answer);
-  void load(const TableOrder& order, TableAnswer& answer) const;
+  void load(const TableOrder& order, TableAnswer& answer);
+  void commit(const TableOrder& order);
   std::shared_ptr<fluid::tables::SharedTable> table_of(const TableOrder& order) const;
   void run_waiting();
 
@@ -57,9 +59,11 @@ class TableOrders {
     uint64_t number = 0;
     TableAnswer answer;
   };
-  std::mutex mutex_;               // guards the next two, and is held while an order is carried out
+  std::mutex mutex_;  // guards the next three, and is held while an order is carried out
   std::map<uint32_t, Done> last_;  // by worker
-  std::map<std::string, std::unique_ptr<fluid::io::TableSave>> deltas_;  // without names yet
+  // By table: what is set apart for a save, and what kCommit does.
+  std::map<std::string, std::unique_ptr<fluid::io::TableSave>> set_apart_;
+  std::map<std::string, std::function<void()>> waiting_for_commit_;
 
   std::mutex waiting_mutex_;  // guards the next two
   std::deque<std::function<void()>> waiting_;

@@ -308,13 +308,29 @@ std::vector<std::string> WorkerRuntime::checkpoint_names() const {
 }
 
 bool WorkerRuntime::gather_persistables(fluid::Scope& scope) {
-  return gather(checkpoint_names(), scope);
+  if (index_ != 0) return false;
+  pull(checkpoint_names(), scope);
+  return true;
 }
 
-bool WorkerRuntime::gather(std::span<const std::string> names, fluid::Scope& scope) {
-  if (index_ != 0) return false;
-  pull({names.begin(), names.end()}, scope);
-  return true;
+bool WorkerRuntime::gather(const ModelValues& values, fluid::Scope& trained, fluid::Scope& scope) {
+  if (!values.tables.empty()) {
+    order_together(values.tables, trained, [&] {
+      pull(values.names, scope);
+      for (const std::string& table : values.tables) {
+        order_rows({.table = table,
+                    .action = TableOrder::Action::kSetApart,
+                    .rule = {},
+                    .files = {},
+                    .states = values.states},
+                   {});
+      }
+      return 0;
+    });
+  } else if (index_ == 0) {
+    pull(values.names, scope);
+  }
+  return index_ == 0;
 }
 
 void WorkerRuntime::spread_persistables(fluid::Scope& scope) {
@@ -401,32 +417,44 @@ std::vector<TableAnswer> WorkerRuntime::order_tables(Phase phase, TableOrder ord
 
 fluid::CommRuntime::TableFiles WorkerRuntime::save_table(const std::string& table,
                                                          const std::filesystem::path& folder,
-                                                         const std::string& name, bool states) {
-  exchange_->drain();
+                                                         const std::string& name) {
   const std::vector<std::string> paths = files_of_servers(folder / (name + ".table"));
   TableFiles files;
   for (const std::filesystem::path path : paths) files.names.push_back(path.filename().string());
-  const auto answers = order_tables(Phase::kSaving,
-                                    {.table = table,
-                                     .action = TableOrder::Action::kSave,
-                                     .rule = {},
-                                     .files = {},
-                                     .states = states},
-                                    paths);
+  const auto answers = order_tables(
+      Phase::kSaving,
+      {.table = table, .action = TableOrder::Action::kSave, .rule = {}, .files = {}}, paths);
   files.options = fluid::table_options(answers.front().options, table, 0);
   for (const std::string& path : paths) check_seen(path);
   return files;
 }
 
-void WorkerRuntime::load_table(const std::string& table,
-                               const std::vector<std::filesystem::path>& files) {
+void WorkerRuntime::drop_tables(std::span<const std::string> tables) noexcept {
+  try {
+    order_each(tables, TableOrder::Action::kDrop);
+  } catch (const Error&) {
+    // A job that failed keeps no tables.
+  }
+}
+
+void WorkerRuntime::load_tables(const FilesOfTables& files) {
+  std::vector<std::string> tables;
+  std::vector<TableOrder> orders;
+  for (const auto& [table, parts] : files) {
+    tables.push_back(table);
+    orders.push_back(
+        {.table = table, .action = TableOrder::Action::kLoad, .rule = {}, .files = {}});
+    for (const auto& part : parts) {
+      orders.back().files.push_back(std::filesystem::absolute(part).string());
+    }
+  }
   std::vector<double> refusals = {0};
   std::exception_ptr refused;
-  TableOrder order{.table = table, .action = TableOrder::Action::kLoad, .rule = {}, .files = {}};
-  for (const auto& file : files) order.files.push_back(std::filesystem::absolute(file).string());
   if (index_ == 0) {
     try {
-      order_tables(Phase::kSaving, std::move(order));
+      in_two_steps(tables, [&] {
+        for (const TableOrder& order : orders) order_rows(order, {});
+      });
     } catch (const Error&) {
       refused = std::current_exception();
       refusals[0] = 1;
@@ -434,23 +462,23 @@ void WorkerRuntime::load_table(const std::string& table,
   }
   refusals = all_reduce_worker(refusals);
   if (refused) std::rethrow_exception(refused);
-  throw_refused(table, true, refusals[0] != 0);
+  throw_refused(tables, true, refusals[0] != 0);
 }
 
-uint64_t WorkerRuntime::order_together(const TableOrder& order, std::span<const std::string> files,
-                                       fluid::Scope& scope) {
-  check_growing_table(order.table);
+uint64_t WorkerRuntime::order_together(std::span<const std::string> tables, fluid::Scope& scope,
+                                       const std::function<uint64_t()>& give) {
+  for (const std::string& table : tables) check_growing_table(table);
   // Others may be asked to save: that comes first.
   exchange_->meet_to_save();
   drop_lookups_ahead();
   exchange_->begin_saving(scope);
   exchange_->barrier(transport::Group::kTraining, "order_together");
-  std::vector<double> done = {0, 0, 0};  // orders, rows, refusals
+  std::vector<double> done = {0, 0, 0};  // orders, what they gave, refusals
   std::exception_ptr refused;
   if (index_ == 0) {
     done[0] = 1;
     try {
-      done[1] = static_cast<double>(give(order, files));
+      done[1] = static_cast<double>(give());
     } catch (const Error&) {
       refused = std::current_exception();
       done[2] = 1;
@@ -460,37 +488,44 @@ uint64_t WorkerRuntime::order_together(const TableOrder& order, std::span<const 
   exchange_->end_saving();
   exchange_->forget_kept_rows();
   if (refused) std::rethrow_exception(refused);
-  throw_refused(order.table, done[0] != 0, done[2] != 0);
+  throw_refused(tables, done[0] != 0, done[2] != 0);
   return static_cast<uint64_t>(done[1]);
 }
 
-// All servers write a delta before any of them gives it its name: they count alike.
-uint64_t WorkerRuntime::give(const TableOrder& order, std::span<const std::string> files) {
+// The sum of what servers answer.
+uint64_t WorkerRuntime::order_rows(const TableOrder& order, std::span<const std::string> files) {
   uint64_t rows = 0;
-  try {
-    for (const TableAnswer& answer : order_tables(Phase::kSaving, order, files)) {
-      rows += answer.rows;
-    }
-  } catch (const Error&) {
-    if (order.delta) end_delta(order.table, TableOrder::Action::kDropDelta);
-    throw;
+  for (const TableAnswer& answer : order_tables(Phase::kSaving, order, files)) {
+    rows += answer.rows;
   }
-  if (order.delta) end_delta(order.table, TableOrder::Action::kCommitDelta);
   return rows;
 }
 
-void WorkerRuntime::end_delta(const std::string& table, TableOrder::Action action) {
-  order_tables(Phase::kSaving, {.table = table, .action = action, .rule = {}, .files = {}});
+void WorkerRuntime::order_each(std::span<const std::string> tables, TableOrder::Action action) {
+  for (const std::string& table : tables) {
+    order_rows({.table = table, .action = action, .rule = {}, .files = {}}, {});
+  }
+}
+
+void WorkerRuntime::in_two_steps(std::span<const std::string> tables,
+                                 const std::function<void()>& prepare) {
+  try {
+    prepare();
+  } catch (const Error&) {
+    order_each(tables, TableOrder::Action::kDrop);
+    throw;
+  }
+  order_each(tables, TableOrder::Action::kCommit);
 }
 
 // What the other workers say of it.
-void WorkerRuntime::throw_refused(const std::string& table, bool ordered, bool refused) {
+void WorkerRuntime::throw_refused(std::span<const std::string> tables, bool ordered, bool refused) {
   if (ordered && !refused) return;
   throw_error(ErrorCode::kPrecondition,
               {.what = ordered ? "a server cannot do this with a growing table"
                                : "the first worker, which tells servers what tables are to do, has "
                                  "stopped",
-               .where = str_cat("growing table '", table, "'"),
+               .where = str_cat("growing tables: ", join(tables, ", ")),
                .expected = ordered ? "what the configurations of servers and the rows allow"
                                    : "a call of every worker before any stops",
                .got = ordered ? "a refusal, whose reason worker 0 tells" : "one behind its stop",
@@ -506,9 +541,10 @@ void WorkerRuntime::drop_lookups_ahead() {
 
 uint64_t WorkerRuntime::end_pass(const std::string& table, const fluid::tables::PassRule& rule,
                                  fluid::Scope& scope) {
-  const uint64_t gone = order_together(
-      {.table = table, .action = TableOrder::Action::kEndPass, .rule = rule, .files = {}}, {},
-      scope);
+  const uint64_t gone = order_together(std::span(&table, 1), scope, [&] {
+    return order_rows(
+        {.table = table, .action = TableOrder::Action::kEndPass, .rule = rule, .files = {}}, {});
+  });
   // A worker that trains alone has rows of its own.
   const fluid::Value* own = scope.find(table);
   if (const auto rows = own == nullptr ? nullptr : fluid::tables::table_of(*own)) {
@@ -520,9 +556,19 @@ uint64_t WorkerRuntime::end_pass(const std::string& table, const fluid::tables::
 std::vector<std::filesystem::path> WorkerRuntime::save_table_delta(
     const std::string& table, const std::filesystem::path& file, fluid::Scope& scope) {
   const std::vector<std::string> files = files_of_servers(file);
-  order_together(
-      {.table = table, .action = TableOrder::Action::kSave, .rule = {}, .files = {}, .delta = true},
-      files, scope);
+  const std::span<const std::string> one(&table, 1);
+  // They count alike: none has a delta that another one lacks.
+  order_together(one, scope, [&] {
+    in_two_steps(one, [&] {
+      order_rows({.table = table,
+                  .action = TableOrder::Action::kSave,
+                  .rule = {},
+                  .files = {},
+                  .delta = true},
+                 files);
+    });
+    return 0;
+  });
   if (index_ == 0) {
     for (const std::string& path : files) check_seen(path);
   }

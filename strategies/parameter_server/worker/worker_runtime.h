@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -97,13 +98,13 @@ class WorkerRuntime final : public StrategyRuntime {
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;
   const fluid::Program* checkpoint_program() const override { return &origin_; }
   bool gather_persistables(fluid::Scope& scope) override;
-  bool gather(std::span<const std::string> names, fluid::Scope& scope) override;
+  bool gather(const ModelValues& values, fluid::Scope& trained, fluid::Scope& scope) override;
   void spread_persistables(fluid::Scope& scope) override;
   bool keeps_tables() const override { return true; }
   TableFiles save_table(const std::string& table, const std::filesystem::path& folder,
-                        const std::string& name, bool states) override;
-  void load_table(const std::string& table,
-                  const std::vector<std::filesystem::path>& files) override;
+                        const std::string& name) override;
+  void drop_tables(std::span<const std::string> tables) noexcept override;
+  void load_tables(const FilesOfTables& files) override;
   uint64_t end_pass(const std::string& table, const fluid::tables::PassRule& rule,
                     fluid::Scope& scope) override;
   std::vector<std::filesystem::path> save_table_delta(const std::string& table,
@@ -144,14 +145,16 @@ class WorkerRuntime final : public StrategyRuntime {
 
   std::string load_server_parts(const PartSource& source);
   void check_growing_table(const std::string& table);
-  // Between two steps, when all workers have come, one gives the order, and none goes on before
-  // servers have carried it out. Returns the sum of the answers' rows. UsageError in each
-  // worker when one refuses.
-  uint64_t order_together(const TableOrder& order, std::span<const std::string> files,
-                          fluid::Scope& scope);
-  uint64_t give(const TableOrder& order, std::span<const std::string> files);
-  void end_delta(const std::string& table, TableOrder::Action action);
-  static void throw_refused(const std::string& table, bool ordered, bool refused);
+  // Between two steps, when all workers have come, the first one gives orders, and none goes on
+  // before servers have carried them out. Returns what `give` does, in every worker. UsageError in
+  // each when one refuses.
+  uint64_t order_together(std::span<const std::string> tables, fluid::Scope& scope,
+                          const std::function<uint64_t()>& give);
+  uint64_t order_rows(const TableOrder& order, std::span<const std::string> files);
+  void order_each(std::span<const std::string> tables, TableOrder::Action action);
+  // For each server or for none: orders that `prepare` gives are carried out behind kCommit.
+  void in_two_steps(std::span<const std::string> tables, const std::function<void()>& prepare);
+  static void throw_refused(std::span<const std::string> tables, bool ordered, bool refused);
   static void check_seen(const std::string& file);
   // A file for each server: its path with ".0-of-2" before the extension.
   std::vector<std::string> files_of_servers(const std::filesystem::path& file);

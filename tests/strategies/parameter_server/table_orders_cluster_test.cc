@@ -1,11 +1,14 @@
 // Passes of growing tables, and models with them, in jobs of threads over real sockets.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -276,11 +279,86 @@ TEST_F(Models, AreRefusedInEveryWorker) {
   };
   job.after_steps = [&](int worker, WorkerRuntime& runtime, fluid::Executor&) {
     if (worker != 0) return;
-    EXPECT_THROW(runtime.save_table(kTables[0], "/elsewhere", "t", true), UsageError);
+    EXPECT_THROW(runtime.save_table(kTables[0], "/elsewhere", "t"), UsageError);
   };
   for (const auto& error : train_in_threads(net.task(1), job).errors) ADD_FAILURE() << error;
   EXPECT_EQ(refused, 2);
   EXPECT_EQ(damaged, 1) << "worker 0 tells what a server says";
+}
+
+// The table that comes last is damaged; all can read the one before.
+TEST_F(Models, AreLoadedByAllServersOrByNone) {
+  const GrowingNet net({});
+  const std::filesystem::path model = folder_ / "model";
+  ThreadJob saves{.workers = 1, .servers = 2};
+  saves.after_steps = [&](int, WorkerRuntime& runtime, fluid::Executor& executor) {
+    fluid::Program main = net.main();
+    main.set_runtime(std::shared_ptr<fluid::CommRuntime>(&runtime, [](auto*) {}));
+    fluid::io::save_persistables(executor, model, main);
+  };
+  for (const auto& error : train_in_threads(net.task(2), saves).errors) ADD_FAILURE() << error;
+  const std::filesystem::path damaged =
+      model / fluid::io::saved_tables(model).files.rbegin()->second.at(1);
+  {
+    std::fstream file(damaged, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-100, std::ios::end);
+    file.put('x');
+  }
+  ServerTables tables;
+  ThreadJob job{.workers = 2, .servers = 2};
+  tables.watch(job);
+  std::mutex mutex;
+  std::vector<std::string> said;
+  job.before_steps = [&](WorkerRuntime& runtime, fluid::Executor& executor) {
+    fluid::Program main = net.main();
+    main.set_runtime(std::shared_ptr<fluid::CommRuntime>(&runtime, [](auto*) {}));
+    try {
+      fluid::io::load_persistables(executor, model, main);
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      said.emplace_back(error.what());
+    }
+  };
+  for (const auto& error : train_in_threads(net.task(0), job).errors) ADD_FAILURE() << error;
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_TRUE(std::any_of(said.begin(), said.end(), [&](const std::string& text) {
+    return text.find(damaged.filename()) != std::string::npos;
+  })) << said[0];
+  EXPECT_EQ(tables.count(), 0U) << "neither table of neither server";
+}
+
+// The other worker would have looked up rows of its next step by then.
+TEST_F(Models, AreOfOneStepInSynchronousJobs) {
+  const GrowingNet net(with_fields());
+  constexpr int kWorkers = 2;
+  std::mutex mutex;
+  std::map<int, int> steps;
+  ThreadJob job{.workers = kWorkers, .servers = 2};
+  job.after_step = [&](int worker, const fluid::Program& main, fluid::Executor& executor) {
+    int step = 0;
+    {
+      const std::lock_guard lock(mutex);
+      step = steps[worker]++;
+    }
+    if (worker == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    fluid::Program source = net.main();
+    source.set_runtime(main.runtime());
+    fluid::io::save_persistables(executor, folder_ / std::to_string(step), source);
+  };
+  for (const auto& error : train_in_threads(net.task(4), job).errors) ADD_FAILURE() << error;
+  fluid::Executor machine(fluid::CPUPlace(), {.logical_shards = kWorkers});
+  machine.run(net.startup());
+  for (int step = 0; step < 4; ++step) {
+    SCOPED_TRACE(step);
+    machine.run(net.main(), GrowingNet::feed(step, 0, kWorkers, kWorkers));
+    const std::filesystem::path model = folder_ / std::to_string(step);
+    fluid::Executor loaded;
+    loaded.run(net.startup());
+    fluid::io::load_persistables(loaded, model, net.main());
+    EXPECT_EQ(rows_in(loaded.scope()), rows_in(machine.scope()));
+    EXPECT_EQ(values_of(net.main(), loaded.scope(), false),
+              values_of(net.main(), machine.scope(), false));
+  }
 }
 
 // Of servers that are as many, other ones, and one.

@@ -86,7 +86,8 @@ void check_table_form(const CheckpointReader& checkpoint, const std::string& nam
   if (found == checkpoint.tables().end()) checkpoint.check_table(name).throw_if_error();
   table.reading([&](const fluid::tables::GrowingTable& rows) {
     for (const auto& file : found->second) {
-      const fluid::tables::RowConversion fits(fluid::tables::TableFileReader(file, files), rows);
+      const fluid::tables::RowConversion fits(fluid::tables::TableFileReader(file, files),
+                                              rows.options());
     }
   });
 }

@@ -112,10 +112,10 @@ TEST_F(TableOrdersTest, ADeltaThatIsDroppedComesAgain) {
   };
   EXPECT_EQ(order(Action::kSave, "1.delta"), 100U);
   EXPECT_FALSE(std::filesystem::exists(file("1.delta")));
-  order(Action::kDropDelta, "");
+  order(Action::kDrop, "");
   EXPECT_EQ(delta_number(), 0U);
   EXPECT_EQ(order(Action::kSave, "1.delta"), 100U) << "all rows are in the next one";
-  order(Action::kCommitDelta, "");
+  order(Action::kCommit, "");
   EXPECT_TRUE(std::filesystem::exists(file("1.delta")));
   EXPECT_EQ(delta_number(), 1U);
   EXPECT_EQ(order(Action::kSave, "2.delta"), 0U);
@@ -158,6 +158,11 @@ TEST_F(TableOrdersTest, ReadsItsOwnRowsOfWhatServersSaved) {
         kUntouched);
     EXPECT_EQ(read.why, "");
     rows += read.rows;
+    EXPECT_EQ(table->statistics().rows, 0U) << "other servers may be unable to read theirs";
+    EXPECT_EQ(
+        reader->carry_out(0, {.number = 2, .table = "t", .action = Action::kCommit}, kUntouched)
+            .why,
+        "");
     for (const uint64_t id : ids()) {
       const bool here = table->reading([id](const GrowingTable& all) { return all.contains(id); });
       EXPECT_EQ(here, fluid::server_of_id(id, 2) == index) << id;
@@ -182,13 +187,11 @@ TEST_F(TableOrdersTest, SavesWithoutStatesForWhoeverOnlyLooksUp) {
       << "rows have no states, and the header does not name them";
   const auto read = make_table();
   const auto reader = server(0, 1, read);
-  EXPECT_EQ(
-      reader
-          ->carry_out(
-              0, {.number = 1, .table = "t", .action = Action::kLoad, .files = {file("b.table")}},
-              kUntouched)
-          .why,
-      "");
+  for (const TableOrder& step :
+       {TableOrder{.number = 1, .table = "t", .action = Action::kLoad, .files = {file("b.table")}},
+        TableOrder{.number = 2, .table = "t", .action = Action::kCommit}}) {
+    EXPECT_EQ(reader->carry_out(0, step, kUntouched).why, "");
+  }
   std::vector<std::vector<float>> rows[2];
   for (const auto& [at, from] : {std::pair(0, table), std::pair(1, read)}) {
     from->reading([&, number = at](const GrowingTable& all) {
@@ -200,6 +203,49 @@ TEST_F(TableOrdersTest, SavesWithoutStatesForWhoeverOnlyLooksUp) {
     std::sort(rows[at].begin(), rows[at].end());
   }
   EXPECT_EQ(rows[0], rows[1]) << "states begin anew, as they were";
+}
+
+TEST_F(TableOrdersTest, ALoadThatIsDroppedChangesNothing) {
+  const auto table = make_table();
+  const auto orders = server(0, 1, table);
+  look_up(*table, ids());
+  uint64_t number = 0;
+  const auto order = [&](Action action) {
+    return orders->carry_out(
+        0, {.number = ++number, .table = "t", .action = action, .files = {file("a.table")}},
+        kUntouched);
+  };
+  EXPECT_EQ(order(Action::kSave).why, "");
+  look_up(*table, {1000, 1001});
+  EXPECT_EQ(order(Action::kLoad).rows, 100U);
+  EXPECT_EQ(order(Action::kDrop).why, "");
+  EXPECT_NE(order(Action::kCommit).why.find("nothing waits"), std::string::npos);
+  EXPECT_EQ(table->statistics().rows, 102U);
+}
+
+// What is looked up meanwhile is in no file, and a save that does not come costs nothing.
+TEST_F(TableOrdersTest, SavesWhatWasSetApart) {
+  const auto table = make_table();
+  const auto orders = server(0, 1, table);
+  look_up(*table, ids());
+  uint64_t number = 0;
+  const auto order = [&](Action action, const std::string& name) {
+    const TableAnswer answer = orders->carry_out(
+        0, {.number = ++number, .table = "t", .action = action, .files = {file(name)}}, kUntouched);
+    EXPECT_EQ(answer.why, "");
+    return answer.rows;
+  };
+  order(Action::kSetApart, "");
+  look_up(*table, {1000, 1001});
+  EXPECT_EQ(order(Action::kSave, "a.table"), 100U);
+  EXPECT_EQ(order(Action::kSave, "b.table"), 102U) << "as the table is now";
+  const auto is_kept = [&] {
+    return table->alone([](const GrowingTable& rows) { return rows.is_being_saved(); });
+  };
+  order(Action::kSetApart, "");
+  EXPECT_TRUE(is_kept());
+  order(Action::kDrop, "");
+  EXPECT_FALSE(is_kept());
 }
 
 TEST_F(TableOrdersTest, SaysWhyItDoesNot) {
