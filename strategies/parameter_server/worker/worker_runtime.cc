@@ -315,7 +315,8 @@ bool WorkerRuntime::gather_persistables(fluid::Scope& scope) {
 
 bool WorkerRuntime::gather(const ModelValues& values, fluid::Scope& trained, fluid::Scope& scope) {
   if (!values.tables.empty()) {
-    order_together(values.tables, trained, [&] {
+    const char* const call = values.states ? "save_persistables" : "save_inference_model";
+    order_together(call, values.tables, trained, [&] {
       pull(values.names, scope);
       for (const std::string& table : values.tables) {
         order_rows({.table = table,
@@ -465,14 +466,14 @@ void WorkerRuntime::load_tables(const FilesOfTables& files) {
   throw_refused(tables, true, refusals[0] != 0);
 }
 
-uint64_t WorkerRuntime::order_together(std::span<const std::string> tables, fluid::Scope& scope,
-                                       const std::function<uint64_t()>& give) {
+uint64_t WorkerRuntime::order_together(const std::string& call, std::span<const std::string> tables,
+                                       fluid::Scope& scope, const std::function<uint64_t()>& give) {
   for (const std::string& table : tables) check_growing_table(table);
   // Others may be asked to save: that comes first.
   exchange_->meet_to_save();
   drop_lookups_ahead();
   exchange_->begin_saving(scope);
-  exchange_->barrier(transport::Group::kTraining, "order_together");
+  exchange_->barrier(transport::Group::kTraining, call);
   std::vector<double> done = {0, 0, 0};  // orders, what they gave, refusals
   std::exception_ptr refused;
   if (index_ == 0) {
@@ -541,7 +542,7 @@ void WorkerRuntime::drop_lookups_ahead() {
 
 uint64_t WorkerRuntime::end_pass(const std::string& table, const fluid::tables::PassRule& rule,
                                  fluid::Scope& scope) {
-  const uint64_t gone = order_together(std::span(&table, 1), scope, [&] {
+  const uint64_t gone = order_together("end_pass", std::span(&table, 1), scope, [&] {
     return order_rows(
         {.table = table, .action = TableOrder::Action::kEndPass, .rule = rule, .files = {}}, {});
   });
@@ -558,7 +559,7 @@ std::vector<std::filesystem::path> WorkerRuntime::save_table_delta(
   const std::vector<std::string> files = files_of_servers(file);
   const std::span<const std::string> one(&table, 1);
   // They count alike: none has a delta that another one lacks.
-  order_together(one, scope, [&] {
+  order_together("save_table_delta", one, scope, [&] {
     in_two_steps(one, [&] {
       order_rows({.table = table,
                   .action = TableOrder::Action::kSave,

@@ -147,9 +147,9 @@ class WorkerRuntime final : public StrategyRuntime {
   void check_growing_table(const std::string& table);
   // Between two steps, when all workers have come, the first one gives orders, and none goes on
   // before servers have carried them out. Returns what `give` does, in every worker. UsageError in
-  // each when one refuses.
-  uint64_t order_together(std::span<const std::string> tables, fluid::Scope& scope,
-                          const std::function<uint64_t()>& give);
+  // each when one refuses. `call`: by which all have come, for those who read that somebody waits.
+  uint64_t order_together(const std::string& call, std::span<const std::string> tables,
+                          fluid::Scope& scope, const std::function<uint64_t()>& give);
   uint64_t order_rows(const TableOrder& order, std::span<const std::string> files);
   void order_each(std::span<const std::string> tables, TableOrder::Action action);
   // For each server or for none: orders that `prepare` gives are carried out behind kCommit.
