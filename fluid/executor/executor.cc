@@ -350,7 +350,7 @@ struct Executor::State {
     step.sums = replicas.sums;
     if (replicas.threads > 0) {
       step.threads = replicas.threads;
-      step.tiles = tiles(replicas.threads);
+      give_tiles(step, replicas.threads);
     }
   }
 
@@ -365,7 +365,10 @@ struct Executor::State {
   }
 
   // Of ops that have so many threads.
-  Tiles tiles(int threads) { return threads > 1 ? Tiles(pool(threads).get()) : Tiles(); }
+  void give_tiles(Workspace::Step& step, int threads) {
+    step.tiles = threads > 1 ? Tiles(pool(threads).get()) : Tiles();
+    step.tile_threads = threads;
+  }
 
   Workspace::Step step_of(const Plan& plan) {
     Workspace::Step step;
@@ -376,7 +379,7 @@ struct Executor::State {
     step.check_nan_inf = *options.check_nan_inf;
     step.profile = profile.get();
     step.threads = *options.threads;
-    step.tiles = tiles(*options.op_threads);
+    give_tiles(step, *options.op_threads);
     step.graph = options.cuda_graph && !place.is_cpu();
     step.watch = known != nullptr ? known->finite_watch() : nullptr;
     if (step.watch == nullptr) step.watch = watch;

@@ -79,9 +79,18 @@ void Workspace::add_runner(size_t k) {
     block_runners_.back() = BlockRunner::make(*this, static_cast<int>(k));
   } else if (!remote && !op.copies && op.schema->run_by != RunBy::kShards) {
     void* const stream = op.place.is_cpu() ? nullptr : stream_.get();
-    runners_.back() = std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs),
-                                                 buffers_, scratch_, stream, nonfinite_word_.get());
+    runners_.back() =
+        std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs), buffers_,
+                                   scratch_of(op), stream, nonfinite_word_.get());
   }
+}
+
+// Ops that run at once have memory of their own.
+Scratch& Workspace::scratch_of(const PlanOp& op) {
+  if (op.before == 0) return scratch_;
+  const auto before = static_cast<size_t>(op.before);
+  while (beside_scratch_.size() < before) beside_scratch_.push_back(std::make_unique<Scratch>());
+  return *beside_scratch_[before - 1];
 }
 
 Value* Workspace::find(std::string_view name) const {
@@ -178,9 +187,37 @@ bool Workspace::take_nonfinite_word() {
 void Workspace::run_ops(const Step& step, int begin, int end, int shard) {
   if (step.profile == nullptr) {
     const bool together = !step.check_nan_inf;
-    for (int k = begin; k < end; ++k) run_op(step, k, shard, together && k + 1 < end);
+    for (int k = begin; k < end;) {
+      const int count = beside(step, k, end);
+      if (count > 1) {
+        run_beside(step, k, count, shard);
+      } else {
+        run_op(step, k, shard, together && k + 1 < end);
+      }
+      k += count;
+    }
   } else {
     for (int k = begin; k < end; ++k) measure_op(step, k, shard);
+  }
+}
+
+// How many ops from k on run at once. Each is one thread's: where they are few, sharing the tiles
+// of each keeps more threads at work.
+int Workspace::beside(const Step& step, int k, int end) const {
+  constexpr int kOfAThread = 4;
+  const int count = plan_->ops()[static_cast<size_t>(k)].beside;
+  const bool many = count >= kOfAThread * step.tile_threads && k + count <= end;
+  return step.tiles.parallel() && many && !step.check_nan_inf ? count : 1;
+}
+
+void Workspace::run_beside(const Step& step, int k, int count, int shard) {
+  Step alone = step;
+  alone.tiles = {};
+  alone.watch = nullptr;
+  step.tiles.run(count, [&](int64_t i) { run_op(alone, k + static_cast<int>(i), shard, false); });
+  if (step.watch == nullptr) return;
+  for (int i = k; i < k + count; ++i) {
+    finite_checks_->watch(step, i, runners_[static_cast<size_t>(i)]->written());
   }
 }
 

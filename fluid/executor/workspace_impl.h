@@ -42,8 +42,9 @@ class Workspace {
     bool check_nan_inf = false;
     Profile* profile = nullptr;  // who measures
     FiniteWatch* watch = nullptr;
-    int threads = 1;     // that may run shards at once
-    Tiles tiles = {};    // of an op, where shards do not run at once
+    int threads = 1;   // that may run shards at once
+    Tiles tiles = {};  // of an op, where shards do not run at once
+    int tile_threads = 1;
     bool sums = false;   // what shards make is added up and not divided
     bool graph = false;  // ExecutorOptions::cuda_graph
   };
@@ -89,7 +90,10 @@ class Workspace {
   void copy(int k);
   [[noreturn]] void throw_no_memory(int k) const;
   void add_runner(size_t k);
+  Scratch& scratch_of(const PlanOp& op);
   void run_op(const Step& step, int k, int shard, bool together);
+  int beside(const Step& step, int k, int end) const;
+  void run_beside(const Step& step, int k, int count, int shard);
   void measure_op(const Step& step, int k, int shard);
 
   std::shared_ptr<const Plan> plan_;
@@ -102,6 +106,8 @@ class Workspace {
   std::vector<Fed> fed_;                                // by variable; only for a device
   std::vector<Buffer> buffers_;
   Scratch scratch_;
+  // Of ops that run beside another one, by how many are before them in their row.
+  std::vector<std::unique_ptr<Scratch>> beside_scratch_;
   // What updates say when their work is done, and the stream of the plan's place (null on CPU):
   // those of the enclosing workspace, where there is one.
   std::shared_ptr<uint32_t> nonfinite_word_;

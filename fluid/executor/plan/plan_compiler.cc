@@ -4,8 +4,8 @@
 #include "base/strings.h"
 #include "fluid/executor/plan/plan_buffers_impl.h"
 #include "fluid/executor/plan/plan_compiler_impl.h"
+#include "fluid/executor/plan/plan_rows_impl.h"
 #include "fluid/executor/plan/plan_shards_impl.h"
-#include "fluid/executor/plan/plan_updates_impl.h"
 #include "fluid/ops/distributed/names.h"
 
 namespace fleet::fluid {
@@ -105,6 +105,7 @@ std::shared_ptr<const Plan> PlanCompiler::compile() {
   find_lod();
   if (plan_.whole_step) plan_buffers(plan_);
   join_updates(plan_);
+  find_side_by_side(plan_);
   return std::shared_ptr<const Plan>(new Plan(std::move(plan_)));
 }
 

@@ -45,6 +45,10 @@ struct PlanOp {
   std::vector<int> outputs;
   // The next op's kernel may put this one's work on the device (KernelContext::more_follow).
   bool with_next = false;
+  // So many ops, this one and those behind it, may run at once; 0: none begin here. And how many of
+  // those that may are before this one.
+  int beside = 0;
+  int before = 0;
   bool communication = false;
   // The CommRuntime runs first, and fetches the rows of a table that the op's kernel reads.
   bool fetches_table = false;
