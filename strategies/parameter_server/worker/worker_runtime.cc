@@ -318,20 +318,29 @@ bool WorkerRuntime::gather(const ModelValues& values, fluid::Scope& trained, flu
     const char* const call = values.states ? "save_persistables" : "save_inference_model";
     order_together(call, values.tables, trained, [&] {
       pull(values.names, scope);
-      for (const std::string& table : values.tables) {
-        order_rows({.table = table,
-                    .action = TableOrder::Action::kSetApart,
-                    .rule = {},
-                    .files = {},
-                    .states = values.states},
-                   {});
-      }
+      set_apart(values);
       return 0;
     });
   } else if (index_ == 0) {
     pull(values.names, scope);
   }
   return index_ == 0;
+}
+
+void WorkerRuntime::set_apart(const ModelValues& values) {
+  try {
+    for (const std::string& table : values.tables) {
+      order_rows({.table = table,
+                  .action = TableOrder::Action::kSetApart,
+                  .rule = {},
+                  .files = {},
+                  .states = values.states},
+                 {});
+    }
+  } catch (const Error&) {
+    drop_tables(values.tables);
+    throw;
+  }
 }
 
 void WorkerRuntime::spread_persistables(fluid::Scope& scope) {

@@ -49,6 +49,7 @@ class Slots {
   // By type, how many ops each row has that may run at once.
   std::multimap<std::string, int> rows() const {
     std::vector<std::string> feeds;
+    feeds.reserve(kSlots);
     for (int slot = 0; slot < kSlots; ++slot) feeds.push_back(str_cat("ids", slot));
     const auto plan =
         Plan::compile({.program = &main_, .feeds = std::move(feeds), .fetches = {cost_.name()}},

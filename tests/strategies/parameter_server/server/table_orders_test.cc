@@ -28,6 +28,8 @@ const std::vector<uint64_t>& ids() {
   return all;
 }
 
+const auto kUntouched = [] { return true; };
+
 class TableOrdersTest : public ::testing::Test {
  protected:
   TableOrdersTest() {
@@ -55,15 +57,24 @@ class TableOrdersTest : public ::testing::Test {
   }
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
 
+  // What an order that is carried out gives; `order` has neither number nor table.
+  uint64_t rows_of(TableOrders& orders, TableOrder order) {
+    order.number = ++number_;
+    order.table = "t";
+    const TableAnswer answer = orders.carry_out(0, order, kUntouched);
+    EXPECT_EQ(answer.why, "");
+    return answer.rows;
+  }
+
+ private:
   std::filesystem::path folder_;
+  uint64_t number_ = 0;
 };
 
 void look_up(SharedTable& table, const std::vector<uint64_t>& some) {
   std::vector<float> values(some.size() * 2);
   table.alone([&](GrowingTable& rows) { rows.rows(some, values.data()); });
 }
-
-const auto kUntouched = [] { return true; };
 
 TEST_F(TableOrdersTest, AnOrderThatComesAgainIsCarriedOutOnce) {
   const auto table = make_table();
@@ -98,14 +109,8 @@ TEST_F(TableOrdersTest, ADeltaThatIsDroppedComesAgain) {
   const auto table = make_table();
   const auto orders = server(0, 1, table);
   look_up(*table, ids());
-  uint64_t number = 0;
   const auto order = [&](Action action, const std::string& name) {
-    const TableAnswer answer = orders->carry_out(
-        0,
-        {.number = ++number, .table = "t", .action = action, .files = {file(name)}, .delta = true},
-        kUntouched);
-    EXPECT_EQ(answer.why, "");
-    return answer.rows;
+    return rows_of(*orders, {.action = action, .files = {file(name)}, .delta = true});
   };
   const auto delta_number = [&] {
     return table->reading([](const GrowingTable& rows) { return rows.delta_number(); });
@@ -228,12 +233,8 @@ TEST_F(TableOrdersTest, SavesWhatWasSetApart) {
   const auto table = make_table();
   const auto orders = server(0, 1, table);
   look_up(*table, ids());
-  uint64_t number = 0;
   const auto order = [&](Action action, const std::string& name) {
-    const TableAnswer answer = orders->carry_out(
-        0, {.number = ++number, .table = "t", .action = action, .files = {file(name)}}, kUntouched);
-    EXPECT_EQ(answer.why, "");
-    return answer.rows;
+    return rows_of(*orders, {.action = action, .files = {file(name)}});
   };
   order(Action::kSetApart, "");
   look_up(*table, {1000, 1001});
