@@ -2,6 +2,17 @@
 
 namespace fleet {
 
+BinaryOutput::BinaryOutput() : OutputArchive(this) {}
+BinaryOutput::~BinaryOutput() = default;
+
+void BinaryOutput::write(const void* data, size_t bytes) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  bytes_.insert(bytes_.end(), begin, begin + bytes);
+}
+
+BinaryInput::BinaryInput(std::span<const std::byte> bytes) : InputArchive(this), rest_(bytes) {}
+BinaryInput::~BinaryInput() = default;
+
 void BinaryInput::fail(std::string what) {
   throw Error(ErrorCode::kBadFrame,
               {.what = std::move(what), .where = {}, .expected = {}, .got = {}, .fix = {}});
@@ -25,6 +36,16 @@ BinaryInput::Nested::Nested(BinaryInput& input) : input_(input) {
     --input_.depth_;
     fail("values are nested too deeply");
   }
+}
+
+void CEREAL_SAVE_FUNCTION_NAME(BinaryOutput& out, const std::string& text) {
+  out(static_cast<uint32_t>(text.size()));
+  out.write(text.data(), text.size());
+}
+
+void CEREAL_LOAD_FUNCTION_NAME(BinaryInput& in, std::string& text) {
+  text.resize(in.read_count(1));
+  in.read(text.data(), text.size());
 }
 
 }  // namespace fleet

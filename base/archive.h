@@ -29,11 +29,11 @@ static_assert(std::endian::native == std::endian::little,
 
 class BinaryOutput : public cereal::OutputArchive<BinaryOutput, cereal::AllowEmptyClassElision> {
  public:
-  BinaryOutput() : OutputArchive(this) {}
-  void write(const void* data, size_t bytes) {
-    const auto* begin = static_cast<const std::byte*>(data);
-    bytes_.insert(bytes_.end(), begin, begin + bytes);
-  }
+  BinaryOutput();
+  ~BinaryOutput();
+  BinaryOutput(const BinaryOutput&) = delete;
+  BinaryOutput& operator=(const BinaryOutput&) = delete;
+  void write(const void* data, size_t bytes);
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
@@ -45,7 +45,10 @@ class BinaryInput : public cereal::InputArchive<BinaryInput, cereal::AllowEmptyC
  public:
   static constexpr int kMaxDepth = 32;
 
-  explicit BinaryInput(std::span<const std::byte> bytes) : InputArchive(this), rest_(bytes) {}
+  explicit BinaryInput(std::span<const std::byte> bytes);
+  ~BinaryInput();
+  BinaryInput(const BinaryInput&) = delete;
+  BinaryInput& operator=(const BinaryInput&) = delete;
   void read(void* data, size_t bytes);
   size_t remaining() const { return rest_.size(); }
 
@@ -100,15 +103,8 @@ void CEREAL_SERIALIZE_FUNCTION_NAME(BinaryInput& in, cereal::NameValuePair<T>& p
   in(pair.value);
 }
 
-inline void CEREAL_SAVE_FUNCTION_NAME(BinaryOutput& out, const std::string& text) {
-  out(static_cast<uint32_t>(text.size()));
-  out.write(text.data(), text.size());
-}
-
-inline void CEREAL_LOAD_FUNCTION_NAME(BinaryInput& in, std::string& text) {
-  text.resize(in.read_count(1));
-  in.read(text.data(), text.size());
-}
+void CEREAL_SAVE_FUNCTION_NAME(BinaryOutput& out, const std::string& text);
+void CEREAL_LOAD_FUNCTION_NAME(BinaryInput& in, std::string& text);
 
 template <class T>
 void CEREAL_SAVE_FUNCTION_NAME(BinaryOutput& out, const std::vector<T>& items) {

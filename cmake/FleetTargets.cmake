@@ -14,9 +14,11 @@ endforeach()
 target_compile_options(fleet_precompiled PRIVATE ${FLEET_COLD_OPTIONS})
 
 # With FLEET_JOIN_SOURCES: the sources of a folder in one unit, which read their headers once. Names
-# in them must not clash; that each stands alone, the presets dev and tidy see. HOT libraries are joined
-# for sanitizers only: what is measured are loops as they are compiled alone.
+# in them must not clash; that each stands alone, the presets dev and tidy see.
 function(fleet_join_sources_of_folders target)
+  if(NOT FLEET_JOIN_SOURCES)
+    return()
+  endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   foreach(source IN LISTS ARGN)
     get_filename_component(folder ${source} DIRECTORY)
@@ -26,28 +28,38 @@ function(fleet_join_sources_of_folders target)
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
 endfunction()
 
-# fleet_add_library(name [HOT] SOURCES ... DEPENDS <layers> PRIVATE_LINK <targets>
+# fleet_add_library(name SOURCES ... HOT ... DEPENDS <layers> PRIVATE_LINK <targets>
 #                   PUBLIC_LINK <targets>)
-# A static library of this project; DEPENDS are held against the layer table. HOT: it has loops over
-# data. The others make up most of the code and little of a job's time, and are optimised less.
+# A static library of this project; DEPENDS are held against the layer table. HOT: sources with
+# loops over data. What is measured are those loops as each is compiled alone, with all that the
+# compiler can do. The others make up most of the code and little of a job's time: they are
+# optimised less, and joined. Builds for sanitizers join all.
 function(fleet_add_library name)
-  cmake_parse_arguments(ARG "HOT" "" "SOURCES;DEPENDS;PRIVATE_LINK;PUBLIC_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;HOT;DEPENDS;PRIVATE_LINK;PUBLIC_LINK" ${ARGN})
   foreach(dependency IN LISTS ARG_DEPENDS)
     fleet_check_edge(${name} ${dependency})
   endforeach()
-  if(ARG_SOURCES)
-    add_library(fleet_${name} STATIC ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPENDS PREPEND fleet_)
+  if(FLEET_SANITIZE)
+    list(APPEND ARG_SOURCES ${ARG_HOT})
+    set(ARG_HOT)
+  endif()
+  set(loops)
+  if(ARG_HOT)
+    add_library(fleet_${name}_loops OBJECT ${ARG_HOT})
+    target_include_directories(fleet_${name}_loops PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(fleet_${name}_loops
+      PRIVATE fleet_compile_options ${ARG_DEPENDS} ${ARG_PUBLIC_LINK} ${ARG_PRIVATE_LINK})
+    target_precompile_headers(fleet_${name}_loops REUSE_FROM fleet_precompiled_hot)
+    set(loops $<TARGET_OBJECTS:fleet_${name}_loops>)
+  endif()
+  if(ARG_SOURCES OR ARG_HOT)
+    add_library(fleet_${name} STATIC ${ARG_SOURCES} ${loops})
     set(scope PUBLIC)
     target_link_libraries(fleet_${name} PRIVATE $<BUILD_INTERFACE:fleet_compile_options>)
-    if(ARG_HOT)
-      target_precompile_headers(fleet_${name} REUSE_FROM fleet_precompiled_hot)
-    else()
-      target_compile_options(fleet_${name} PRIVATE ${FLEET_COLD_OPTIONS})
-      target_precompile_headers(fleet_${name} REUSE_FROM fleet_precompiled)
-    endif()
-    if(FLEET_JOIN_SOURCES AND (FLEET_SANITIZE OR NOT ARG_HOT))
-      fleet_join_sources_of_folders(fleet_${name} ${ARG_SOURCES})
-    endif()
+    target_compile_options(fleet_${name} PRIVATE ${FLEET_COLD_OPTIONS})
+    target_precompile_headers(fleet_${name} REUSE_FROM fleet_precompiled)
+    fleet_join_sources_of_folders(fleet_${name} ${ARG_SOURCES})
   else()
     add_library(fleet_${name} INTERFACE)
     set(scope INTERFACE)
@@ -55,7 +67,6 @@ function(fleet_add_library name)
   target_include_directories(fleet_${name} ${scope}
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/fleet-1>)
   target_compile_features(fleet_${name} ${scope} cxx_std_20)
-  list(TRANSFORM ARG_DEPENDS PREPEND fleet_)
   target_link_libraries(fleet_${name} ${scope} ${ARG_DEPENDS} ${ARG_PUBLIC_LINK})
   if(ARG_PRIVATE_LINK)
     target_link_libraries(fleet_${name} PRIVATE ${ARG_PRIVATE_LINK})

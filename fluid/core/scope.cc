@@ -18,6 +18,10 @@ uint64_t first_revision() {
 
 Scope::Scope(const Scope* parent) : parent_(parent), revision_(first_revision()) {}
 
+Scope::Scope() : Scope(nullptr) {}
+
+Scope::~Scope() = default;
+
 Value& Scope::var(std::string_view name) {
   auto found = values_.find(name);
   if (found == values_.end()) {

@@ -24,8 +24,9 @@ class Keeper : public std::enable_shared_from_this<Keeper> {
 // one creates or erases in the same scope.
 class Scope {
  public:
-  Scope() : Scope(nullptr) {}
+  Scope();
   explicit Scope(const Scope* parent);
+  ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 

@@ -28,6 +28,13 @@ T& as(Value& value) {
 
 }  // namespace
 
+Value::Value() = default;
+Value::Value(const Value& other) = default;
+Value::Value(Value&& other) noexcept = default;
+Value& Value::operator=(const Value& other) = default;
+Value& Value::operator=(Value&& other) noexcept = default;
+Value::~Value() = default;
+
 void copy_value(const Value& from, Value& to, const Place& place) {
   if (const auto* tensor = std::get_if<Tensor>(&from)) {
     copy_tensor(*tensor, as<Tensor>(to), place);

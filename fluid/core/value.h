@@ -29,7 +29,19 @@ struct Raw {
   std::any content;
 };
 
-using Value = std::variant<std::monostate, Tensor, SelectedRows, TensorArray, Raw>;
+using ValueKinds = std::variant<std::monostate, Tensor, SelectedRows, TensorArray, Raw>;
+
+// A type of its own, because nearly every source has it: what copies and destroys it is compiled
+// once, in value.cc.
+struct Value : ValueKinds {
+  using ValueKinds::ValueKinds;
+  Value();  // nothing
+  Value(const Value& other);
+  Value(Value&& other) noexcept;
+  Value& operator=(const Value& other);
+  Value& operator=(Value&& other) noexcept;
+  ~Value();
+};
 
 // Makes `to` hold the elements of `from`, at `place`: in its own memory where that fits. What is
 // neither a tensor nor selected rows is the same at every place.

@@ -85,6 +85,13 @@ bool unpack_list(const Attribute& from, std::vector<T>& to) {
 
 }  // namespace
 
+Attribute::Attribute() = default;
+Attribute::Attribute(const Attribute& other) = default;
+Attribute::Attribute(Attribute&& other) noexcept = default;
+Attribute& Attribute::operator=(const Attribute& other) = default;
+Attribute& Attribute::operator=(Attribute&& other) noexcept = default;
+Attribute::~Attribute() = default;
+
 std::string to_string(const Attribute& attribute) {
   return std::visit(Printer{}, attribute);
 }
@@ -95,6 +102,19 @@ std::string_view kind_name(const Attribute& attribute) {
       "a list of numbers", "a list of texts", "a block",  "a list of blocks"};
   return kKinds[attribute.index()];
 }
+
+AttributeMap::AttributeMap() = default;
+AttributeMap::AttributeMap(const AttributeMap& other) = default;
+AttributeMap::AttributeMap(AttributeMap&& other) noexcept = default;
+AttributeMap::~AttributeMap() = default;
+
+AttributeMap& AttributeMap::operator=(AttributeMap other) noexcept {
+  entries_ = std::move(other.entries_);
+  return *this;
+}
+
+AttributeMap::AttributeMap(std::initializer_list<value_type> entries)
+    : AttributeMap(std::vector<value_type>(entries)) {}
 
 AttributeMap::AttributeMap(std::vector<value_type> entries) {
   if (entries.empty()) return;

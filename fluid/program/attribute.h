@@ -36,10 +36,21 @@ struct BlockRef {
   }
 };
 
-// Element types are held by name ("float32"), 32-bit floats as the double of the same value.
-using Attribute =
+using AttributeKinds =
     std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
                  std::vector<std::string>, BlockRef, std::vector<BlockRef>>;
+
+// Element types are held by name ("float32"), 32-bit floats as the double of the same value. A type
+// of its own for the reason of Value's (fluid/core/value.h).
+struct Attribute : AttributeKinds {
+  using AttributeKinds::AttributeKinds;
+  Attribute();  // false
+  Attribute(const Attribute& other);
+  Attribute(Attribute&& other) noexcept;
+  Attribute& operator=(const Attribute& other);
+  Attribute& operator=(Attribute&& other) noexcept;
+  ~Attribute();
+};
 
 // Attributes by name, in alphabetical order. Copies share them until one changes its own. A change
 // ends the life of iterators and of references to attributes.
@@ -48,11 +59,14 @@ class AttributeMap {
   using value_type = std::pair<std::string, Attribute>;
   using const_iterator = const value_type*;
 
-  AttributeMap() = default;
+  AttributeMap();
   // Of several with one name the first counts.
-  AttributeMap(std::initializer_list<value_type> entries)
-      : AttributeMap(std::vector<value_type>(entries)) {}
+  AttributeMap(std::initializer_list<value_type> entries);
   explicit AttributeMap(std::vector<value_type> entries);
+  AttributeMap(const AttributeMap& other);
+  AttributeMap(AttributeMap&& other) noexcept;
+  AttributeMap& operator=(AttributeMap other) noexcept;
+  ~AttributeMap();
 
   const_iterator begin() const { return entries_ ? entries_->data() : nullptr; }
   const_iterator end() const { return entries_ ? entries_->data() + entries_->size() : nullptr; }

@@ -51,6 +51,9 @@ T& edit(Shared<T>& handle, std::vector<Shared<T>>& former) {
 
 }  // namespace
 
+Block::Block(Program* program, int32_t index, int32_t parent) noexcept
+    : program_(program), index_(index), parent_(parent) {}
+
 Block::Block(Program* program, const Block& other)
     : program_(program),
       index_(other.index_),
@@ -152,6 +155,14 @@ Operator& Block::edit_op(size_t i) {
   return edit(ops_[i], former_ops_);
 }
 
+OpList Block::take_ops() {
+  return std::exchange(ops_, {});
+}
+
+void Block::set_ops(OpList ops) {
+  ops_ = std::move(ops);
+}
+
 const Operator& Block::append_op(Operator op) {
   return *ops_.emplace_back(std::move(op));
 }
@@ -171,6 +182,16 @@ std::string Block::to_string() const {
   for (const VarDesc* var : vars()) text += "  var " + var_text(*var) + "\n";
   for (const auto& op : ops_) text += "  op " + op->to_string() + "\n";
   return text;
+}
+
+DistributedVars::DistributedVars(std::vector<DistributedVar> rows) : rows_(std::move(rows)) {}
+
+void DistributedVars::push_back(DistributedVar row) {
+  rows_.edit().push_back(std::move(row));
+}
+
+bool DistributedVars::operator==(const DistributedVars& other) const {
+  return rows() == other.rows();
 }
 
 Program::Program() : id_(next_program_id()) {

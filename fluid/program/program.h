@@ -34,8 +34,7 @@ using OpList = std::vector<Shared<Operator>>;
 // operator as it was before its first change behind a copy.
 class Block {
  public:
-  Block(Program* program, int32_t index, int32_t parent) noexcept
-      : program_(program), index_(index), parent_(parent) {}
+  Block(Program* program, int32_t index, int32_t parent) noexcept;
   // Of another program.
   Block(Program* program, const Block& other);
   Block(const Block&) = delete;
@@ -93,8 +92,8 @@ class Block {
   void remove_op(size_t position) { remove_ops(position, position + 1); }
   void remove_ops(size_t begin, size_t end);
   // Gives all operators away, to be put back, with others, by append_op or set_ops in one pass.
-  OpList take_ops() { return std::exchange(ops_, {}); }
-  void set_ops(OpList ops) { ops_ = std::move(ops); }
+  OpList take_ops();
+  void set_ops(OpList ops);
 
   std::string to_string() const;
 
@@ -137,15 +136,15 @@ struct DistributedVar {
 class DistributedVars {
  public:
   DistributedVars() = default;
-  DistributedVars(std::vector<DistributedVar> rows) : rows_(std::move(rows)) {}
+  DistributedVars(std::vector<DistributedVar> rows);
 
   auto begin() const { return rows_->begin(); }
   auto end() const { return rows_->end(); }
   size_t size() const { return rows_->size(); }
   bool empty() const { return rows_->empty(); }
-  void push_back(DistributedVar row) { rows_.edit().push_back(std::move(row)); }
+  void push_back(DistributedVar row);
   const std::vector<DistributedVar>& rows() const { return *rows_; }
-  bool operator==(const DistributedVars& other) const { return rows() == other.rows(); }
+  bool operator==(const DistributedVars& other) const;
 
  private:
   Shared<std::vector<DistributedVar>> rows_{std::vector<DistributedVar>()};

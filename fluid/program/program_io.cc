@@ -272,7 +272,7 @@ class JsonReader {
     };
     [&]<class... Ts>(std::type_identity<std::variant<Ts...>>) {
       (try_kind(std::type_identity<Ts>{}), ...);
-    }(std::type_identity<Attribute>{});
+    }(std::type_identity<AttributeKinds>{});
   }
   template <class T>
   static void read(const Json& json, std::vector<T>& items) {

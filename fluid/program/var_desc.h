@@ -1,12 +1,12 @@
 // What a program says of a variable.
 #pragma once
 
+#include <cereal/cereal.hpp>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "base/archive.h"
 #include "base/optional_ptr.h"
 #include "fluid/core/shape.h"
 #include "fluid/program/attribute.h"

@@ -160,6 +160,12 @@ struct MakeOp {
 
 }  // namespace
 
+Initializer::Initializer(const Initializer& other) = default;
+Initializer::Initializer(Initializer&& other) noexcept = default;
+Initializer& Initializer::operator=(const Initializer& other) = default;
+Initializer& Initializer::operator=(Initializer&& other) noexcept = default;
+Initializer::~Initializer() = default;
+
 void prepend_initializer(Program& startup, const VarDesc& var, const Initializer& how) {
   Operator op = std::visit(MakeOp{var}, how);
   const auto seed = op.attrs.find("seed");

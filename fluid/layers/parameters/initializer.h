@@ -69,9 +69,19 @@ struct Assign {
 
 }  // namespace initializer
 
-using Initializer = std::variant<initializer::Constant, initializer::Uniform, initializer::Normal,
-                                 initializer::Xavier, initializer::TruncatedNormal,
-                                 initializer::MSRA, initializer::Bilinear, initializer::Assign>;
+using Initializers = std::variant<initializer::Constant, initializer::Uniform, initializer::Normal,
+                                  initializer::Xavier, initializer::TruncatedNormal,
+                                  initializer::MSRA, initializer::Bilinear, initializer::Assign>;
+
+// One of them; a type of its own for the reason of Value's (fluid/core/value.h).
+struct Initializer : Initializers {
+  using Initializers::Initializers;
+  Initializer(const Initializer& other);
+  Initializer(Initializer&& other) noexcept;
+  Initializer& operator=(const Initializer& other);
+  Initializer& operator=(Initializer&& other) noexcept;
+  ~Initializer();
+};
 
 // Puts the op that fills `var` in front of all ops of `startup`. Throws UsageError for a shape or
 // element type that the initialiser cannot fill.
