@@ -30,7 +30,7 @@ static_assert(std::endian::native == std::endian::little,
 class BinaryOutput : public cereal::OutputArchive<BinaryOutput, cereal::AllowEmptyClassElision> {
  public:
   BinaryOutput();
-  ~BinaryOutput();
+  ~BinaryOutput() override;
   BinaryOutput(const BinaryOutput&) = delete;
   BinaryOutput& operator=(const BinaryOutput&) = delete;
   void write(const void* data, size_t bytes);
@@ -46,7 +46,7 @@ class BinaryInput : public cereal::InputArchive<BinaryInput, cereal::AllowEmptyC
   static constexpr int kMaxDepth = 32;
 
   explicit BinaryInput(std::span<const std::byte> bytes);
-  ~BinaryInput();
+  ~BinaryInput() override;
   BinaryInput(const BinaryInput&) = delete;
   BinaryInput& operator=(const BinaryInput&) = delete;
   void read(void* data, size_t bytes);
