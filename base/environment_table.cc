@@ -22,10 +22,8 @@ constexpr std::array kJob = {
     Variable{"FLEET_FRAME_INTEGRITY", "on", "on or off",
              "on: frames on TCP carry tags made with the secret, and a changed one ends its "
              "connection. off: servers warn at their start."},
-    Variable{
-        "FLEET_FRAME_ENCRYPTION", "off", "on or off",
-        "on: control parts and payloads of frames on TCP are encrypted, too, and so are NCCL's "
-        "own TCP sockets where its library can (docs/gpu.md)."},
+    Variable{"FLEET_FRAME_ENCRYPTION", "off", "on or off",
+             "on: control parts and payloads of frames on TCP are encrypted, too."},
     Variable{"FLEET_REQUIRE_SAME_BITS", "0", "0 or 1",
              "1: processes with other instruction sets, builds or libraries are refused, since "
              "their results may differ in the last bits. 0: a warning names the difference."},

@@ -29,29 +29,20 @@ struct Opened {
   std::shared_ptr<transport::Nccl> nccl;
   std::unique_ptr<transport::DeviceQueue> arrays;
   std::vector<NcclRing> rings;
-  Status encryption;  // of NCCL's sockets; ok as well where nobody asked for it
 };
 
 Result<Opened> opened(const fluid::Place& place, const DeviceRanksOptions& options) {
   try {
     auto library = options.open(place);
     if (!library.ok()) return library.status();
-    Opened all{library.value().nccl, library.value().make_queue(), {}, {}};
+    Opened all{library.value().nccl, library.value().make_queue(), {}};
     for (int i = 0; i < options.communicators; ++i) {
       all.rings.push_back({.queue = library.value().make_queue()});
     }
-    if (!options.encryption_key.empty()) all.encryption = all.nccl->encrypt(options.encryption_key);
     return all;
   } catch (const Error& error) {
     return Status(error.code(), error.text());
   }
-}
-
-// What a rank tells the others, who need the same.
-std::string text_of(const Result<Opened>& own, bool encrypts) {
-  if (!own.ok()) return str_cat(own.status().text().what, " (", own.status().text().got, ")");
-  const std::string_view tls = own.value().encryption.ok() ? " with TLS" : " without TLS";
-  return str_cat(kHas, own.value().nccl->version(), encrypts ? tls : std::string_view());
 }
 
 // Texts of all ranks that differ from the first one, or say that there is nothing.
@@ -236,22 +227,14 @@ void stop(CollectiveCommunicator& failed, TimePoint deadline) {
 
 // ---- the start
 
-void log_start(const Opened& own, const DeviceRanksOptions& options, const std::vector<int>& groups,
-               std::string_view made, const Logger& logger) {
-  const bool encrypts = !options.encryption_key.empty() && own.encryption.ok();
-  if (!own.encryption.ok()) {
-    logger.warning("collective", "FLEET_FRAME_ENCRYPTION does not cover gradients on devices",
-                   {{"why", own.encryption.to_string()}});
-  }
+void log_start(const transport::Nccl& nccl, const DeviceRanksOptions& options,
+               const std::vector<int>& groups, std::string_view made, const Logger& logger) {
   logger.info("collective",
-              encrypts ? "gradients on devices are summed by NCCL, whose TCP sockets are encrypted "
-                         "by TLS; what it sends otherwise, over InfiniBand say, is not, and the "
-                         "checksums of other messages do not cover it"
-                       : "gradients on devices are summed by NCCL, whose traffic is neither "
-                         "authenticated nor encrypted, nor covered by the checksums of other "
-                         "messages; use a network that you trust",
-              {{"version", str_cat(own.nccl->version())},
-               {"path", own.nccl->path()},
+              "gradients on devices are summed by NCCL, whose traffic is neither authenticated nor "
+              "encrypted, nor covered by the checksums of other messages; use a network that you "
+              "trust",
+              {{"version", str_cat(nccl.version())},
+               {"path", nccl.path()},
                {"sums", options.nccl.ordered ? "ordered" : "fast"},
                {"communicators", str_cat(options.communicators)},
                {"ranks_of_groups", groups.empty() ? "none" : join(groups, ",")},
@@ -270,7 +253,9 @@ class Starting {
 
   std::unique_ptr<CollectiveCommunicator> start(const RanksLeft* left) {
     auto own = opened(place_, options_);
-    const std::string mine = text_of(own, !options_.encryption_key.empty());
+    const std::string mine =
+        own.ok() ? str_cat(kHas, own.value().nccl->version())
+                 : str_cat(own.status().text().what, " (", own.status().text().got, ")");
     if (const auto found = obstacles(talk_.tell(mine)); !found.empty()) {
       logger_.info("collective", "gradients on devices are summed over host memory",
                    {{"why", join(found, "; ")}});
@@ -301,13 +286,13 @@ class Starting {
                       {{"why", made.status().to_string()}});
     }
     if (!talk_.all_say_yes(made.ok())) return nullptr;
-    log_start(own, options_, ranks_.groups, "from one that lost ranks", logger_);
+    log_start(*own.nccl, options_, ranks_.groups, "from one that lost ranks", logger_);
     return std::move(made).value();
   }
 
   std::unique_ptr<CollectiveCommunicator> make(Opened own, std::string_view how) {
     share_ids(*own.nccl, talk_, {ranks_, own.rings.size(), true}, own.rings);
-    log_start(own, options_, ranks_.groups, how, logger_);
+    log_start(*own.nccl, options_, ranks_.groups, how, logger_);
     return transport::make_nccl_communicator(own.nccl, std::move(own.arrays), std::move(own.rings),
                                              ranks_, talk_.deadline(), options_.nccl)
         .value();

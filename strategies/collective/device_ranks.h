@@ -46,9 +46,6 @@ struct DeviceRanksOptions {
   // Of a step; 0: one for each rank. Groups whose shards are no node of the shard tree cannot be
   // summed first in the ordered form.
   int logical_shards = 0;
-  // For NCCL's own TCP sockets, the same at all ranks; empty: they are not encrypted. A library
-  // that does not encrypt is used all the same, if no rank's does, and a warning says so.
-  std::string encryption_key = {};
   // What ranks of one machine have in common.
   std::string machine = {};
   Duration timeout = std::chrono::seconds(180);

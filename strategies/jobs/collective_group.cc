@@ -144,7 +144,6 @@ struct CollectiveGroup::State : GroupOptions {
       transport::CollectiveCommunicator& host, const fluid::Place& place,
       DeviceRanksOptions options) {
     options.timeout = options.nccl.late_limit = longest_wait(config);
-    options.encryption_key = device_key;
     auto communicator = strategies::connect_devices(host, place, options, logger);
     if (communicator != nullptr) control.add(*communicator);
     return communicator;
@@ -167,7 +166,6 @@ struct CollectiveGroup::State : GroupOptions {
   }
 
   MembershipOptions membership_options(transport::Secret secret) {
-    if (config.frame_encryption) device_key = transport::shared_key(secret, "fleet-2-nccl");
     MembershipOptions options{
         .cluster = cluster,
         .secret = std::move(secret),
@@ -189,7 +187,6 @@ struct CollectiveGroup::State : GroupOptions {
     return options;
   }
 
-  std::string device_key = {};                        // empty: NCCL's sockets are not encrypted
   std::optional<SocketRanks> sockets = std::nullopt;  // not over MPI, nor in shared memory
   CommunicatorsForControl control = {};
   std::optional<CollectiveMembership> membership = std::nullopt;

@@ -111,45 +111,6 @@ TEST_F(DeviceRanks, ThatAllHaveTheLibraryGetACommunicator) {
   }
 }
 
-// With a key for what NCCL sends.
-class EncryptedDeviceRanks : public DeviceRanks {
- protected:
-  std::vector<Outcome> connect_encrypted() {
-    return connect(
-        [this](int rank) { return library(rank); },
-        [](int, DeviceRanksOptions& options) { options.encryption_key = std::string(64, 'k'); });
-  }
-};
-
-TEST_F(EncryptedDeviceRanks, GiveNcclTheirKey) {
-  for (const Outcome& outcome : connect_encrypted()) {
-    EXPECT_EQ(outcome.error, "");
-    EXPECT_EQ(outcome.sum, 6);
-    EXPECT_THAT(outcome.log, HasSubstr("TCP sockets are encrypted by TLS"));
-  }
-  EXPECT_THAT(world_->keys(), ::testing::ElementsAre(std::string(64, 'k')));
-}
-
-TEST_F(EncryptedDeviceRanks, ThatNoneCanEncryptSaySo) {
-  for (int rank = 0; rank < kRanks; ++rank) world_->refuse_encryption(rank);
-  for (const Outcome& outcome : connect_encrypted()) {
-    EXPECT_EQ(outcome.error, "");
-    EXPECT_EQ(outcome.sum, 6);
-    EXPECT_THAT(outcome.log,
-                AllOf(HasSubstr("FLEET_FRAME_ENCRYPTION does not cover"),
-                      HasSubstr("a double without it"), HasSubstr("neither authenticated")));
-  }
-}
-
-TEST_F(EncryptedDeviceRanks, OfWhichOneCannotSumOverHostMemory) {
-  world_->refuse_encryption(1);
-  for (const Outcome& outcome : connect_encrypted()) {
-    EXPECT_EQ(outcome.error, "");
-    EXPECT_FALSE(outcome.connected);
-    EXPECT_THAT(outcome.log, HasSubstr("rank 1: NCCL 22809 without TLS"));
-  }
-}
-
 TEST_F(DeviceRanks, HaveAsManyCommunicatorsAsAskedFor) {
   const auto outcomes =
       connect([this](int rank) { return library(rank); },
