@@ -318,29 +318,22 @@ bool WorkerRuntime::gather(const ModelValues& values, fluid::Scope& trained, flu
     const char* const call = values.states ? "save_persistables" : "save_inference_model";
     order_together(call, values.tables, trained, [&] {
       pull(values.names, scope);
-      set_apart(values);
+      for_all_or_none(values.tables, [&] {
+        for (const std::string& table : values.tables) {
+          order_rows({.table = table,
+                      .action = TableOrder::Action::kSetApart,
+                      .rule = {},
+                      .files = {},
+                      .states = values.states},
+                     {});
+        }
+      });
       return 0;
     });
   } else if (index_ == 0) {
     pull(values.names, scope);
   }
   return index_ == 0;
-}
-
-void WorkerRuntime::set_apart(const ModelValues& values) {
-  try {
-    for (const std::string& table : values.tables) {
-      order_rows({.table = table,
-                  .action = TableOrder::Action::kSetApart,
-                  .rule = {},
-                  .files = {},
-                  .states = values.states},
-                 {});
-    }
-  } catch (const Error&) {
-    drop_tables(values.tables);
-    throw;
-  }
 }
 
 void WorkerRuntime::spread_persistables(fluid::Scope& scope) {
@@ -517,14 +510,19 @@ void WorkerRuntime::order_each(std::span<const std::string> tables, TableOrder::
   }
 }
 
-void WorkerRuntime::in_two_steps(std::span<const std::string> tables,
-                                 const std::function<void()>& prepare) {
+void WorkerRuntime::for_all_or_none(std::span<const std::string> tables,
+                                    const std::function<void()>& prepare) {
   try {
     prepare();
   } catch (const Error&) {
-    order_each(tables, TableOrder::Action::kDrop);
+    drop_tables(tables);
     throw;
   }
+}
+
+void WorkerRuntime::in_two_steps(std::span<const std::string> tables,
+                                 const std::function<void()>& prepare) {
+  for_all_or_none(tables, prepare);
   order_each(tables, TableOrder::Action::kCommit);
 }
 

@@ -152,8 +152,8 @@ class WorkerRuntime final : public StrategyRuntime {
                           fluid::Scope& scope, const std::function<uint64_t()>& give);
   uint64_t order_rows(const TableOrder& order, std::span<const std::string> files);
   void order_each(std::span<const std::string> tables, TableOrder::Action action);
-  // Servers keep the rows of all of these tables as they are now, or of none.
-  void set_apart(const ModelValues& values);
+  // When `prepare` throws, servers drop what it had them prepare for any of these tables.
+  void for_all_or_none(std::span<const std::string> tables, const std::function<void()>& prepare);
   // For each server or for none: orders that `prepare` gives are carried out behind kCommit.
   void in_two_steps(std::span<const std::string> tables, const std::function<void()>& prepare);
   static void throw_refused(std::span<const std::string> tables, bool ordered, bool refused);
