@@ -24,6 +24,10 @@ constexpr std::array kJob = {
              "connection. off: servers warn at their start."},
     Variable{"FLEET_FRAME_ENCRYPTION", "off", "on or off",
              "on: control parts and payloads of frames on TCP are encrypted, too."},
+    Variable{"FLEET_NCCL_ENCRYPTION", "off", "on or off",
+             "on: ranks give NCCL a key made of the job's secret, and it encrypts its own TCP "
+             "sockets by TLS, which takes NCCL 2.32 or newer built with TLS_BACKEND=OPENSSL3 "
+             "(docs/gpu.md). The same in every rank."},
     Variable{"FLEET_REQUIRE_SAME_BITS", "0", "0 or 1",
              "1: processes with other instruction sets, builds or libraries are refused, since "
              "their results may differ in the last bits. 0: a warning names the difference."},

@@ -36,6 +36,11 @@ Result<Opened> opened(const fluid::Place& place, const DeviceRanksOptions& optio
     auto library = options.open(place);
     if (!library.ok()) return library.status();
     Opened all{library.value().nccl, library.value().make_queue(), {}};
+    if (!options.encryption_key.empty()) {
+      if (const Status status = all.nccl->encrypt(options.encryption_key); !status.ok()) {
+        return status;
+      }
+    }
     for (int i = 0; i < options.communicators; ++i) {
       all.rings.push_back({.queue = library.value().make_queue()});
     }
@@ -229,10 +234,14 @@ void stop(CollectiveCommunicator& failed, TimePoint deadline) {
 
 void log_start(const transport::Nccl& nccl, const DeviceRanksOptions& options,
                const std::vector<int>& groups, std::string_view made, const Logger& logger) {
+  const bool encrypts = !options.encryption_key.empty();
   logger.info("collective",
-              "gradients on devices are summed by NCCL, whose traffic is neither authenticated nor "
-              "encrypted, nor covered by the checksums of other messages; use a network that you "
-              "trust",
+              encrypts ? "gradients on devices are summed by NCCL, whose TCP sockets are encrypted "
+                         "by TLS; what it sends otherwise, over InfiniBand say, is not, and the "
+                         "checksums of other messages do not cover it"
+                       : "gradients on devices are summed by NCCL, whose traffic is neither "
+                         "authenticated nor encrypted, nor covered by the checksums of other "
+                         "messages; use a network that you trust",
               {{"version", str_cat(nccl.version())},
                {"path", nccl.path()},
                {"sums", options.nccl.ordered ? "ordered" : "fast"},
@@ -254,7 +263,8 @@ class Starting {
   std::unique_ptr<CollectiveCommunicator> start(const RanksLeft* left) {
     auto own = opened(place_, options_);
     const std::string mine =
-        own.ok() ? str_cat(kHas, own.value().nccl->version())
+        own.ok() ? str_cat(kHas, own.value().nccl->version(),
+                           options_.encryption_key.empty() ? "" : " with a key")
                  : str_cat(own.status().text().what, " (", own.status().text().got, ")");
     if (const auto found = obstacles(talk_.tell(mine)); !found.empty()) {
       logger_.info("collective", "gradients on devices are summed over host memory",

@@ -46,6 +46,9 @@ struct DeviceRanksOptions {
   // Of a step; 0: one for each rank. Groups whose shards are no node of the shard tree cannot be
   // summed first in the ordered form.
   int logical_shards = 0;
+  // For NCCL's own TCP sockets, the same at all ranks; empty: they are not encrypted. With a key,
+  // a rank whose library takes none has no library.
+  std::string encryption_key = {};
   // What ranks of one machine have in common.
   std::string machine = {};
   Duration timeout = std::chrono::seconds(180);

@@ -38,6 +38,7 @@ const std::vector<Field>& fields() {
       {"insecure", "FLEET_INSECURE", &C::insecure},
       {"frame_integrity", "FLEET_FRAME_INTEGRITY", &C::frame_integrity},
       {"frame_encryption", "FLEET_FRAME_ENCRYPTION", &C::frame_encryption},
+      {"nccl_encryption", "FLEET_NCCL_ENCRYPTION", &C::nccl_encryption},
       {"require_same_bits", "FLEET_REQUIRE_SAME_BITS", &C::require_same_bits},
       {"job_id", "FLEET_JOB_ID", &C::job_id},
       {"job_secret", "FLEET_JOB_SECRET", &C::job_secret, true},
@@ -58,9 +59,9 @@ bool in_checked_family(std::string_view name) {
   return name.starts_with("FLAGS_rpc_") || name.starts_with("FLAGS_communicator_") ||
          name.starts_with("FLAGS_check_nan") || name.starts_with("FLEET_FRAME") ||
          name.starts_with("FLEET_HEARTBEAT") || name.starts_with("FLEET_HOT_") ||
-         name.starts_with("FLEET_ON_") || name.starts_with("FLEET_RECONNECT") ||
-         name.starts_with("FLEET_SEND_") || name.starts_with("FLEET_SPARSE") ||
-         name.starts_with("FLEET_STALL");
+         name.starts_with("FLEET_NCCL") || name.starts_with("FLEET_ON_") ||
+         name.starts_with("FLEET_RECONNECT") || name.starts_with("FLEET_SEND_") ||
+         name.starts_with("FLEET_SPARSE") || name.starts_with("FLEET_STALL");
 }
 
 // A variable that is nearly one of ours is most likely a slip that would go unnoticed.

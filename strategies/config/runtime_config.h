@@ -48,6 +48,8 @@ struct RuntimeConfig {
   // (FLEET_FRAME_INTEGRITY), and are encrypted, too (FLEET_FRAME_ENCRYPTION).
   bool frame_integrity = true;
   bool frame_encryption = false;
+  // NCCL is given a key for its own TCP sockets (FLEET_NCCL_ENCRYPTION); the same in every rank.
+  bool nccl_encryption = false;
   // Refuse a job whose processes have other instruction sets, builds or libraries
   // (FLEET_REQUIRE_SAME_BITS); else a difference is named in the log.
   bool require_same_bits = false;

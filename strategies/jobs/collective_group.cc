@@ -66,6 +66,18 @@ class CommunicatorsForControl {
 
 }  // namespace
 
+std::string nccl_key(const transport::Secret& secret) {
+  std::string key = transport::shared_key(secret, "fleet-2-nccl");
+  if (!key.empty()) return key;
+  throw_error(ErrorCode::kEnvironment,
+              {.what = "NCCL's key is made of the job's secret",
+               .where = "FLEET_NCCL_ENCRYPTION",
+               .expected = "a job with a secret",
+               .got = "none",
+               .fix = "set FLEET_JOB_SECRET_FILE in every rank, start them "
+                      "with launch, or unset FLEET_NCCL_ENCRYPTION"});
+}
+
 Duration longest_wait(const RuntimeConfig& config) {
   return milliseconds(config.stall_deadline_ms) + 2 * milliseconds(config.heartbeat_timeout_ms);
 }
@@ -144,6 +156,7 @@ struct CollectiveGroup::State : GroupOptions {
       transport::CollectiveCommunicator& host, const fluid::Place& place,
       DeviceRanksOptions options) {
     options.timeout = options.nccl.late_limit = longest_wait(config);
+    options.encryption_key = device_key;
     auto communicator = strategies::connect_devices(host, place, options, logger);
     if (communicator != nullptr) control.add(*communicator);
     return communicator;
@@ -166,6 +179,7 @@ struct CollectiveGroup::State : GroupOptions {
   }
 
   MembershipOptions membership_options(transport::Secret secret) {
+    if (config.nccl_encryption) device_key = nccl_key(secret);
     MembershipOptions options{
         .cluster = cluster,
         .secret = std::move(secret),
@@ -187,6 +201,7 @@ struct CollectiveGroup::State : GroupOptions {
     return options;
   }
 
+  std::string device_key = {};                        // empty: NCCL's sockets are not encrypted
   std::optional<SocketRanks> sockets = std::nullopt;  // not over MPI, nor in shared memory
   CommunicatorsForControl control = {};
   std::optional<CollectiveMembership> membership = std::nullopt;

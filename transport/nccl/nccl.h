@@ -49,6 +49,11 @@ class Nccl {
   // NCCL's words for a result and, with a communicator, for what last failed in it.
   virtual std::string explain(NcclResult result, ncclComm* comm) const = 0;
 
+  // Encrypts the library's own TCP sockets in this process (TLS 1.3) with a key of 32 characters or
+  // more, the same in all processes of a job, before the first id; the same key may come again.
+  // InfiniBand, NVLink and shared memory stay as they are. kNotSupported, with why, where the
+  // library is older than 2.32 or was built without TLS.
+  virtual Status encrypt(const std::string& key) = 0;
   // By one rank, which tells it to the others.
   virtual NcclResult unique_id(NcclId& id) = 0;
   // Of the calling thread's device. Does not block: what is done with the communicator may be under

@@ -21,6 +21,15 @@ static_assert(static_cast<int>(NcclResult::kRemoteError) == ncclRemoteError);
 static_assert(static_cast<int>(NcclResult::kInProgress) == ncclInProgress);
 static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
 
+// ncclEncryptionConfig_t of 2.32.
+struct EncryptionConfig {
+  size_t size = sizeof(EncryptionConfig);
+  unsigned int magic = 0xcafebeef;
+  unsigned int version = 23200;
+  int mode = 1;  // NCCL_ENCRYPTION_MODE_PSK
+  const char* psk = nullptr;
+};
+
 // What a name of nccl.h has for a type.
 template <class Function>
 using Pointer = Function*;
@@ -44,10 +53,11 @@ struct Table {
   Pointer<decltype(ncclReduceScatter)> reduce_scatter;
   Pointer<decltype(ncclBroadcast)> broadcast;
   Pointer<decltype(ncclAllGather)> all_gather;
-  // Newer than the oldest library, and maybe than nccl.h: 2.28, 2.27.
+  // Newer than the oldest library, and maybe than nccl.h: 2.28, 2.27, 2.32.
   ncclResult_t (*revoke)(ncclComm_t comm, int flags);
   ncclResult_t (*shrink)(ncclComm_t comm, int* without, int count, ncclComm_t* made,
                          ncclConfig_t* config, int flags);
+  ncclResult_t (*set_encryption)(const EncryptionConfig* config);
 };
 
 NcclResult from(ncclResult_t result) {
@@ -87,6 +97,16 @@ class Library final : public Nccl {
     return last == nullptr || *last == '\0' ? text : str_cat(text, ": ", last);
   }
 
+  Status encrypt(const std::string& key) override {
+    if (table_.set_encryption == nullptr) {
+      return cannot_encrypt(str_cat("version ", version_, " without ncclSetEncryption"));
+    }
+    const EncryptionConfig config{.psk = key.c_str()};
+    const ncclResult_t result = table_.set_encryption(&config);
+    if (result == ncclSuccess) return {};
+    return cannot_encrypt(
+        str_cat(table_.get_error_string(result), ": ", table_.get_last_error(nullptr)));
+  }
   NcclResult unique_id(NcclId& id) override {
     ncclUniqueId made;
     const ncclResult_t result = table_.get_unique_id(&made);
@@ -159,6 +179,16 @@ class Library final : public Nccl {
   }
 
  private:
+  Status cannot_encrypt(std::string got) const {
+    return Status(ErrorCode::kNotSupported,
+                  {.what = "NCCL does not encrypt",
+                   .where = path_,
+                   .expected = "NCCL 2.32 or newer, built with TLS_BACKEND=OPENSSL3",
+                   .got = std::move(got),
+                   .fix = "install such a library where the loader finds it, or ask for "
+                          "device_sums = \"host\", whose connections are encrypted"});
+  }
+
   Table table_;
   int version_;
   std::string path_;
@@ -187,6 +217,7 @@ bool find(void* library, const char* name, Function& function) {
 const char* fill(void* library, Table& table) {
   (void)find(library, "ncclCommRevoke", table.revoke);
   (void)find(library, "ncclCommShrink", table.shrink);
+  (void)find(library, "ncclSetEncryption", table.set_encryption);
 #define FLEET_FIND(member, name) \
   if (!find(library, #name, table.member)) return #name
   FLEET_FIND(get_version, ncclGetVersion);

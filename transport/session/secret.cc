@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -185,6 +186,16 @@ FrameKey derive_key(const Secret& secret, Side writer, const Transcript& transcr
   FrameKey key;
   std::copy_n(made.begin(), key.key.size(), key.key.begin());
   std::copy_n(made.begin() + key.key.size(), key.salt.size(), key.salt.begin());
+  return key;
+}
+
+std::string shared_key(const Secret& secret, std::string_view use) {
+  if (secret.mode != AuthMode::kSecret) return {};
+  const Proof made = authenticate(secret, use, {});
+  std::array<uint64_t, sizeof(Proof) / sizeof(uint64_t)> words{};
+  std::memcpy(words.data(), made.data(), sizeof(Proof));
+  std::string key;
+  for (const uint64_t word : words) key += hex_digits(word);
   return key;
 }
 

@@ -78,6 +78,9 @@ struct Transcript {
 Proof prove(const Secret& secret, Side prover, const Transcript& transcript);
 // Made the same way, from labels of their own: the key for what `writer` writes.
 FrameKey derive_key(const Secret& secret, Side writer, const Transcript& transcript);
+// A key of 64 hex digits for what another library sends, the same in all processes that have the
+// secret; empty where there is none. `use`, of up to 16 characters, tells keys apart.
+std::string shared_key(const Secret& secret, std::string_view use);
 // In time that does not depend on where they differ.
 bool proofs_equal(const Proof& a, const Proof& b);
 

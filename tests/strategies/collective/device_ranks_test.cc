@@ -111,6 +111,34 @@ TEST_F(DeviceRanks, ThatAllHaveTheLibraryGetACommunicator) {
   }
 }
 
+// With a key for what NCCL sends.
+class EncryptedDeviceRanks : public DeviceRanks {
+ protected:
+  std::vector<Outcome> connect_encrypted() {
+    return connect(
+        [this](int rank) { return library(rank); },
+        [](int, DeviceRanksOptions& options) { options.encryption_key = std::string(64, 'k'); });
+  }
+};
+
+TEST_F(EncryptedDeviceRanks, GiveNcclTheirKey) {
+  for (const Outcome& outcome : connect_encrypted()) {
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_EQ(outcome.sum, 6);
+    EXPECT_THAT(outcome.log, HasSubstr("TCP sockets are encrypted by TLS"));
+  }
+  EXPECT_THAT(world_->keys(), ::testing::ElementsAre(std::string(64, 'k')));
+}
+
+TEST_F(EncryptedDeviceRanks, OfWhichOneTakesNoKeySumOverHostMemory) {
+  world_->refuse_encryption(1);
+  for (const Outcome& outcome : connect_encrypted()) {
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_FALSE(outcome.connected);
+    EXPECT_THAT(outcome.log, HasSubstr("rank 1: NCCL does not encrypt (a double without it)"));
+  }
+}
+
 TEST_F(DeviceRanks, HaveAsManyCommunicatorsAsAskedFor) {
   const auto outcomes =
       connect([this](int rank) { return library(rank); },

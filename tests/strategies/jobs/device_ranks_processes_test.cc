@@ -51,9 +51,9 @@ class DeviceRanksInProcesses : public ::testing::Test {
     for (int rank = 0; rank < ranks; ++rank) {
       script += str_cat(
           "{ env FLEET_HEARTBEAT_TIMEOUT_MS=2000 FLEET_HEARTBEAT_INTERVAL_MS=200 "
-          "FLEET_STALL_DEADLINE_MS=4000 FLEET_STALL_REPORT_MS=1000 FLEET_COLLECTIVES=sockets "
-          "PADDLE_TRAINER_ENDPOINTS=",
-          join(endpoints, ","), " PADDLE_CURRENT_ENDPOINT=", endpoints[static_cast<size_t>(rank)],
+          "FLEET_STALL_DEADLINE_MS=4000 FLEET_STALL_REPORT_MS=1000 FLEET_COLLECTIVES=sockets ",
+          environment_, " PADDLE_TRAINER_ENDPOINTS=", join(endpoints, ","),
+          " PADDLE_CURRENT_ENDPOINT=", endpoints[static_cast<size_t>(rank)],
           " PADDLE_TRAINER_ID=", rank, " PADDLE_TRAINERS_NUM=", ranks, " TRAINING_ROLE=TRAINER ",
           binary_path("bin/device_rank_worker"), " --files ", files, " ", options, " > ",
           path("out"), rank, " 2>&1 & echo $! > ", path("pid"), rank, "; wait $!; echo $? > ",
@@ -76,6 +76,7 @@ class DeviceRanksInProcesses : public ::testing::Test {
   }
 
   std::string folder_;
+  std::string environment_;  // "NAME=value NAME=value"
   int runs_ = 0;
 };
 
@@ -90,6 +91,24 @@ TEST_F(DeviceRanksInProcesses, TrainToTheBitsOfHostMemory) {
         << ways[way];
   }
   EXPECT_FALSE(read("model0/params.safetensors").empty());
+}
+
+TEST_F(DeviceRanksInProcesses, GiveNcclAKeyWhereAskedTo) {
+  // By unix sockets: the test holds the ports.
+  environment_ =
+      "FLEET_TRANSPORT=unix FLEET_JOB_SECRET=a-secret-of-this-test FLEET_NCCL_ENCRYPTION=on";
+  ASSERT_TRUE(run(2, ""));
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(code(rank), 0) << output(rank);
+  EXPECT_THAT(output(0), HasSubstr("TCP sockets are encrypted by TLS"));
+}
+
+TEST_F(DeviceRanksInProcesses, HaveNoKeyForNcclWithoutASecret) {
+  environment_ = "FLEET_TRANSPORT=unix FLEET_NCCL_ENCRYPTION=on";
+  ASSERT_TRUE(run(2, ""));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_NE(code(rank), 0);
+    EXPECT_THAT(output(rank), AllOf(HasSubstr("FLEET_NCCL_ENCRYPTION"), HasSubstr("job's secret")));
+  }
 }
 
 TEST_F(DeviceRanksInProcesses, NameARankThatIsKilledInsideOfNccl) {

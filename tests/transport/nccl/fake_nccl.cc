@@ -121,6 +121,11 @@ void FakeWorld::fail(int rank, NcclResult error) {
   errors_.emplace(rank, error);
 }
 
+std::set<std::string> FakeWorld::keys() {
+  const std::lock_guard guard(mutex_);
+  return keys_;
+}
+
 uint64_t FakeWorld::bytes_sent(int rank) {
   const std::lock_guard guard(mutex_);
   uint64_t bytes = 0;
@@ -171,6 +176,19 @@ std::optional<FakeBytes> FakeComm::take(int from) {
 
 std::string FakeNccl::explain(NcclResult result, ncclComm*) const {
   return str_cat("the double says ", static_cast<int>(result));
+}
+
+Status FakeNccl::encrypt(const std::string& key) {
+  if (world_->without_encryption_.contains(rank_)) {
+    return Status(ErrorCode::kNotSupported, {.what = "NCCL does not encrypt",
+                                             .where = path(),
+                                             .expected = {},
+                                             .got = "a double without it",
+                                             .fix = {}});
+  }
+  const std::lock_guard guard(world_->mutex_);
+  world_->keys_.insert(key);
+  return {};
 }
 
 NcclResult FakeNccl::unique_id(NcclId& id) {

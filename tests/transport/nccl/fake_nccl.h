@@ -97,6 +97,8 @@ class FakeWorld {
   // A revoked communicator is never quiet.
   void revoke_in_vain(int rank) { restless_ = rank; }
   void refuse_shrink(int rank) { shrink_refused_ = rank; }
+  // Before ranks begin.
+  void refuse_encryption(int rank) { without_encryption_.insert(rank); }
 
   // ---- what happened
   uint64_t bytes_sent(int rank);
@@ -106,6 +108,8 @@ class FakeWorld {
   int destroyed() const { return destroyed_.load(); }
   int made() const { return made_.load(); }
   int shrunk() const { return shrunk_.load(); }
+  // Those that ranks have given, each once.
+  std::set<std::string> keys();
 
  private:
   friend class FakeNccl;
@@ -121,6 +125,7 @@ class FakeWorld {
   std::atomic<int> stalled_{-1};
   std::atomic<int> restless_{-1};
   std::atomic<int> shrink_refused_{-1};
+  std::set<int> without_encryption_;
   std::atomic<bool> is_old_{false};
   std::atomic<int> aborts_{0};
   std::atomic<int> destroyed_{0};
@@ -130,6 +135,7 @@ class FakeWorld {
   std::function<void()> on_call_;
   std::mutex mutex_;
   std::map<int, NcclResult> errors_;
+  std::set<std::string> keys_;
   std::map<std::pair<int, int>, uint64_t> sent_;
 };
 
@@ -158,6 +164,7 @@ class FakeNccl : public Nccl {
   int version() const override { return 22809; }
   std::string path() const override { return "a double"; }
   std::string explain(NcclResult result, ncclComm* comm) const override;
+  Status encrypt(const std::string& key) override;
   NcclResult unique_id(NcclId& id) override;
   NcclResult init(ncclComm*& comm, int ranks, const NcclId& id, int rank) override;
   NcclResult async_error(ncclComm* comm, NcclResult& state) override;

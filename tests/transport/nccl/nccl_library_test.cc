@@ -25,6 +25,23 @@ TEST(NcclLibrary, IsFoundOrSaysWhatToDo) {
   EXPECT_THAT(loaded.status().text().fix, HasSubstr("install NCCL"));
 }
 
+TEST(NcclLibrary, EncryptsOrSaysWhyNot) {
+  const auto loaded = load_nccl();
+  if (!loaded.ok()) GTEST_SKIP() << loaded.status().to_string();
+  const Status encrypts = loaded.value()->encrypt(std::string(64, 'k'));
+  if (encrypts.ok()) {
+    EXPECT_THAT(loaded.value()->encrypt("short").text().got, HasSubstr("32 bytes"));
+    NcclId id{};
+    EXPECT_EQ(loaded.value()->unique_id(id), NcclResult::kSuccess) << "listens by TLS";
+    return;
+  }
+  EXPECT_EQ(encrypts.code(), ErrorCode::kNotSupported);
+  if (loaded.value()->version() < 23200) {
+    EXPECT_THAT(encrypts.text().got, HasSubstr("without ncclSetEncryption"));
+  }
+  EXPECT_THAT(encrypts.text().fix, HasSubstr("device_sums"));
+}
+
 TEST(NcclLibrary, OtherLibrariesAreRefusedByName) {
   if (!is_built()) GTEST_SKIP() << "this build has no NCCL";
   const Status absent = load_nccl("/nowhere/libnccl.so").status();

@@ -370,6 +370,17 @@ class SecretFile {
   std::string path_;
 };
 
+TEST(SharedKey, IsOfTheSecretAndTheUse) {
+  const Secret one = Secret::of_text("a secret of one job", "a test");
+  const std::string key = shared_key(one, "fleet-2-nccl");
+  EXPECT_EQ(key.size(), 64U);
+  EXPECT_EQ(key, shared_key(Secret::of_text("a secret of one job", "another"), "fleet-2-nccl"));
+  EXPECT_NE(key, shared_key(one, "another use"));
+  EXPECT_NE(key, shared_key(Secret::of_text("a secret of two jobs", "a test"), "fleet-2-nccl"));
+  EXPECT_EQ(shared_key(Secret::same_user(), "fleet-2-nccl"), "");
+  EXPECT_EQ(shared_key(Secret::insecure(), "fleet-2-nccl"), "");
+}
+
 TEST(ChooseSecret, TakesTheFirstSourceThereIs) {
   const SecretFile file("the secret of the file\n");
   SecretSources sources;
