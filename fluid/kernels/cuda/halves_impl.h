@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "fluid/core/dtype.h"
+#include "fluid/kernels/cuda/loops.h"
 
 namespace fleet::fluid::cuda {
 
@@ -26,6 +27,15 @@ constexpr DType element_type() {
     return DType::kBFloat16;
   } else {
     return dtype_of<T>();
+  }
+}
+
+template <class T>
+void set_to_zero(RawStream stream, T* out, int64_t n) {
+  if constexpr (Half<T>) {
+    fill<int16_t>(stream, 0, reinterpret_cast<int16_t*>(out), n);
+  } else {
+    fill<T>(stream, T{}, out, n);
   }
 }
 

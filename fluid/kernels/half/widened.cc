@@ -1,8 +1,11 @@
 #include "fluid/kernels/half/widened.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "fluid/kernels/half/convert.h"
 #include "fluid/ops/shape/shape_ops.h"
 
@@ -118,6 +121,38 @@ class Widened final : public Prepared {
   std::vector<Value> made_;  // outputs in float32
 };
 
+class OrWidened final : public Prepared {
+ public:
+  OrWidened(std::unique_ptr<Prepared> own, std::unique_ptr<Prepared> wide)
+      : own_(std::move(own)), wide_(std::move(wide)) {}
+
+  void run(const KernelContext& context) override {
+    if (own_ == nullptr || !ran(context)) wide_->run(context);
+  }
+
+ private:
+  bool ran(const KernelContext& context) {
+    try {
+      own_->run(context);
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotSupported) throw;
+      Logger().warning("kernels", "an op of 16-bit floats computes in float32",
+                       {{"where", error.text().where}, {"why", error.text().what}});
+    }
+    own_ = nullptr;
+    return false;
+  }
+
+  std::unique_ptr<Prepared> own_;  // null: it does not take the op
+  std::unique_ptr<Prepared> wide_;
+};
+
+bool same_types(const PrepareContext& a, const PrepareContext& b) {
+  const auto same = [](const auto& x, const auto& y) { return x.dtype == y.dtype; };
+  return std::ranges::equal(a.outputs(), b.outputs(), same);
+}
+
 std::unique_ptr<Prepared> prepare_widening(PrepareContext& context) {
   if (context.attrs<CastAttrs>().out_dtype != DType::kFloat32) return nullptr;
   const int x = context.input("X");
@@ -150,6 +185,20 @@ Kernel widened(const Kernel& kernel) {
     return prepared;
   };
   return result;
+}
+
+Kernel or_widened(Kernel own, const Kernel& of_float32) {
+  own.prepare = [own = std::move(own.prepare),
+                 wide = widened(of_float32).prepare](PrepareContext& context) {
+    PrepareContext halves(context.block(), context.op(), context.inputs(),
+                          context.outputs().size());
+    auto first = own(halves);
+    auto second = wide(context);
+    if (first == nullptr || second == nullptr || !same_types(halves, context)) return second;
+    second = std::make_unique<OrWidened>(std::move(first), std::move(second));
+    return second;
+  };
+  return own;
 }
 
 void add_half(KernelTable& table, std::string_view op, DeviceKind device, DType half, Kernel own,

@@ -84,15 +84,6 @@ void check(cublasStatus_t status, const GemmShape& s) {
                .fix = "run with CUDA_LAUNCH_BLOCKING=1 to see which op's work it was"});
 }
 
-template <class T>
-void set_to_zero(Stream& stream, T* out, int64_t n) {
-  if constexpr (Half<T>) {
-    fill<int16_t>(stream.raw(), 0, reinterpret_cast<int16_t*>(out), n);
-  } else {
-    fill<T>(stream.raw(), T{}, out, n);
-  }
-}
-
 // Several products into one result, which would be rounded after each.
 template <class T>
 bool adds_halves(const BatchedProduct& p) {
@@ -105,7 +96,7 @@ void multiply(Stream& stream, const BatchedProduct& p, Computed<T> alpha, const 
   const GemmShape& s = p.shape;
   const int64_t results = p.c_stride == 0 ? 1 : p.count;
   if (s.m == 0 || s.n == 0 || p.count == 0) return;
-  if (s.k == 0) return set_to_zero(stream, c, s.m * s.n * results);
+  if (s.k == 0) return set_to_zero(stream.raw(), c, s.m * s.n * results);
   const Call call{.blas = stream.blas(), .p = p};
   if (p.count > 1 && results > 1) return check<T>(batch(call, alpha, a, b, c), s);
   // Several products into one result: one after the other, in one order.
@@ -188,8 +179,8 @@ std::unique_ptr<Prepared> prepare_matmul_grad(PrepareContext& context) {
     const T* ys = c.in<T>(y);
     const T* gs = c.in<T>(grad);
     if (empty) {
-      if (x_grad >= 0) set_to_zero(stream, c.out<T>(x_grad), x_numel);
-      if (y_grad >= 0) set_to_zero(stream, c.out<T>(y_grad), y_numel);
+      if (x_grad >= 0) set_to_zero(stream.raw(), c.out<T>(x_grad), x_numel);
+      if (y_grad >= 0) set_to_zero(stream.raw(), c.out<T>(y_grad), y_numel);
       return;
     }
     if (x_grad >= 0) {

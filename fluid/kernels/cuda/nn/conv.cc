@@ -1,33 +1,38 @@
 // Convolutions by cuDNN: algorithms that give the same bits in every run, without TF32 unless it is
-// allowed.
+// allowed. Products of 16-bit floats add up in float32, and are rounded once.
 #include <algorithm>
 #include <array>
 #include <cudnn.h>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/strings.h"
-#include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cuda/halves_impl.h"
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/kernels/cuda/shape/move_loops.h"
+#include "fluid/kernels/half/widened.h"
 #include "fluid/kernels/nn/conv_problem.h"
 
 namespace fleet::fluid::cuda {
 namespace {
 
 constexpr size_t kMostWorkspace = size_t{1} << 30;
+constexpr const char* kKeepOnCpu = "keep the op on the CPU with op_device = \"cpu\"";
 
 void check_dnn(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  throw_error(ErrorCode::kInternal,
+  const bool unsupported = CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
+  throw_error(unsupported ? ErrorCode::kNotSupported : ErrorCode::kInternal,
               {.what = str_cat("a cuDNN call failed: ", cudnnGetErrorString(status)),
                .where = call,
                .expected = "CUDNN_STATUS_SUCCESS",
                .got = str_cat("status ", static_cast<int>(status)),
-               .fix = "check the device's free memory and that libcudnn is version 9 or newer, "
-                      "then report it with the whole message"});
+               .fix = unsupported ? kKeepOnCpu
+                                  : "check the device's free memory and that libcudnn is version 9 "
+                                    "or newer, then report it with the whole message"});
 }
 
 cudnnHandle_t handle_of(Stream& stream) {
@@ -127,7 +132,25 @@ Images images_of(const ConvShape& s) {
 }
 
 template <class T>
-constexpr cudnnDataType_t kType = std::is_same_v<T, float> ? CUDNN_DATA_FLOAT : CUDNN_DATA_DOUBLE;
+constexpr cudnnDataType_t kType = CUDNN_DATA_FLOAT;
+template <>
+constexpr cudnnDataType_t kType<double> = CUDNN_DATA_DOUBLE;
+template <>
+constexpr cudnnDataType_t kType<__half> = CUDNN_DATA_HALF;
+template <>
+constexpr cudnnDataType_t kType<__nv_bfloat16> = CUDNN_DATA_BFLOAT16;
+
+// Whether an algorithm transforms images and filters, which rounds halves on the way.
+bool transforms(cudnnConvolutionFwdAlgo_t algorithm) {
+  return algorithm >= CUDNN_CONVOLUTION_FWD_ALGO_FFT;
+}
+bool transforms(cudnnConvolutionBwdDataAlgo_t algorithm) {
+  return algorithm >= CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT;
+}
+bool transforms(cudnnConvolutionBwdFilterAlgo_t algorithm) {
+  return algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT ||
+         algorithm >= CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD;
+}
 
 template <class T>
 class DeviceConv {
@@ -152,13 +175,12 @@ class DeviceConv {
     check_dnn(cudnnSetConvolution2dDescriptor(conv_.get(), images_.padding[0], images_.padding[1],
                                               number(rows.stride), number(columns.stride),
                                               number(rows.dilation), number(columns.dilation),
-                                              CUDNN_CROSS_CORRELATION, kType<T>),
+                                              CUDNN_CROSS_CORRELATION, kType<Computed<T>>),
               "cudnnSetConvolution2dDescriptor");
     check_dnn(cudnnSetConvolutionGroupCount(conv_.get(), number(shape.groups)),
               "cudnnSetConvolutionGroupCount");
-    check_dnn(cudnnSetConvolutionMathType(
-                  conv_.get(), Stream::allows_tf32() ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH),
-              "cudnnSetConvolutionMathType");
+    const auto of_floats = Stream::allows_tf32() ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+    set_math(Half<T> ? CUDNN_TENSOR_OP_MATH : of_floats);
   }
 
   // Reads two of the three and writes the other, as cpu::Conv.
@@ -193,12 +215,16 @@ class DeviceConv {
               "cudnnSetTensor4dDescriptor");
   }
 
+  void set_math(cudnnMathType_t type) {
+    check_dnn(cudnnSetConvolutionMathType(conv_.get(), type), "cudnnSetConvolutionMathType");
+  }
+
   // What there is of a gradient without images.
   void clear(Stream& stream, T* src, T* filter) const {
     if (part_ == ConvPart::kBackwardData) {
-      fill<T>(stream.raw(), T{}, src, images_.src.image_numel());
+      set_to_zero(stream.raw(), src, images_.src.image_numel());
     }
-    if (part_ == ConvPart::kBackwardFilter) fill<T>(stream.raw(), T{}, filter, filter_numel());
+    if (part_ == ConvPart::kBackwardFilter) set_to_zero(stream.raw(), filter, filter_numel());
   }
   int64_t filter_numel() const {
     cudnnDataType_t type{};
@@ -214,14 +240,14 @@ class DeviceConv {
 
   static void to_plain(Stream& stream, const Plain& plain, const T* image, T* to) {
     if (!plain.copies) return;
-    if (plain.numel() != plain.image_numel()) fill<T>(stream.raw(), T{}, to, plain.numel());
+    if (plain.numel() != plain.image_numel()) set_to_zero(stream.raw(), to, plain.numel());
     copy_walk(stream.raw(), plain.walk(false), sizeof(T), reinterpret_cast<const std::byte*>(image),
               reinterpret_cast<std::byte*>(to + plain.first()));
   }
   static void from_plain(Stream& stream, const Plain& plain, const T* from, T* image) {
     if (!plain.copies) return;
     // What no window covers.
-    fill<T>(stream.raw(), T{}, image, plain.image_numel());
+    set_to_zero(stream.raw(), image, plain.image_numel());
     copy_walk(stream.raw(), plain.walk(true), sizeof(T),
               reinterpret_cast<const std::byte*>(from + plain.first()),
               reinterpret_cast<std::byte*>(image));
@@ -238,6 +264,11 @@ class DeviceConv {
       const Performance& p = proposals[static_cast<size_t>(i)];
       if (p.status != CUDNN_STATUS_SUCCESS || p.determinism != CUDNN_DETERMINISTIC) continue;
       if (p.memory > kMostWorkspace) continue;
+      if constexpr (Half<T>) {
+        if (transforms(p.algo)) continue;
+        // With tensor cores or without, and its memory is for that.
+        set_math(p.mathType);
+      }
       workspace_ = p.memory;
       return p.algo;
     }
@@ -247,7 +278,7 @@ class DeviceConv {
                  .where = call,
                  .expected = "one that needs at most 1 GiB of workspace",
                  .got = str_cat(count, " others"),
-                 .fix = "keep the op on the CPU with op_device = \"cpu\""});
+                 .fix = kKeepOnCpu});
   }
 
   void choose(cudnnHandle_t handle) {
@@ -283,8 +314,8 @@ class DeviceConv {
   }
 
   void compute(cudnnHandle_t handle, T* src, T* filter, T* dst, void* workspace) const {
-    const T one{1};
-    const T zero{0};
+    const Computed<T> one = 1;
+    const Computed<T> zero = 0;
     switch (part_) {
       case ConvPart::kForward:
         return check_dnn(cudnnConvolutionForward(handle, &one, src_.get(), src, filter_.get(),
@@ -325,7 +356,7 @@ std::unique_ptr<Prepared> prepare_conv(PrepareContext& context) {
       Transposed ? ConvPart::kBackwardData : ConvPart::kForward, problem.shape);
   const int input = context.input("Input");
   const int filter = context.input("Filter");
-  const int out = context.set_output("Output", problem.output, dtype_of<T>());
+  const int out = context.set_output("Output", problem.output, element_type<T>());
   return make_prepared([=](const KernelContext& c) {
     T* from = const_cast<T*>(c.in<T>(input));
     T* weights = const_cast<T*>(c.in<T>(filter));
@@ -344,9 +375,10 @@ std::unique_ptr<Prepared> prepare_conv_grad(PrepareContext& context) {
   const int input = context.input("Input");
   const int filter = context.input("Filter");
   const int grad = context.input("Output@GRAD");
-  const int input_grad = context.set_output("Input@GRAD", context.in("Input").shape, dtype_of<T>());
+  const int input_grad =
+      context.set_output("Input@GRAD", context.in("Input").shape, element_type<T>());
   const int filter_grad =
-      context.set_output("Filter@GRAD", context.in("Filter").shape, dtype_of<T>());
+      context.set_output("Filter@GRAD", context.in("Filter").shape, element_type<T>());
   std::shared_ptr<DeviceConv<T>> for_input;
   std::shared_ptr<DeviceConv<T>> for_filter;
   if (input_grad >= 0) {
@@ -371,22 +403,34 @@ std::unique_ptr<Prepared> prepare_conv_grad(PrepareContext& context) {
   });
 }
 
+template <class T>
+void register_type(KernelTable& table) {
+  const auto list = [&table](const std::string& op, auto prepare, auto in_float) {
+    Kernel kernel{.name = "cudnn", .prepare = prepare};
+    // Which convolutions of halves cuDNN takes, of bfloat16 above all, depends on its version, the
+    // device and the shapes: it is asked when one runs first.
+    if constexpr (Half<T>) {
+      kernel = or_widened(std::move(kernel), {.name = "cudnn", .prepare = in_float});
+    }
+    table.add_last(op, DeviceKind::kCuda, element_type<T>(), std::move(kernel));
+  };
+  for (const std::string op : {"conv2d", "depthwise_conv2d"}) {
+    list(op, prepare_conv<T, false>, prepare_conv<float, false>);
+    list(op + "_grad", prepare_conv_grad<T, false>, prepare_conv_grad<float, false>);
+  }
+  for (const std::string op : {"conv2d_transpose", "depthwise_conv2d_transpose"}) {
+    list(op, prepare_conv<T, true>, prepare_conv<float, true>);
+    list(op + "_grad", prepare_conv_grad<T, true>, prepare_conv_grad<float, true>);
+  }
+}
+
 }  // namespace
 
 void register_conv(KernelTable& table) {
-  cpu::for_types<float, double>([&table]<class T>(std::type_identity<T>) {
-    const auto list = [&table](const std::string& op, auto prepare) {
-      table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = "cudnn", .prepare = prepare});
-    };
-    for (const std::string op : {"conv2d", "depthwise_conv2d"}) {
-      list(op, prepare_conv<T, false>);
-      list(op + "_grad", prepare_conv_grad<T, false>);
-    }
-    for (const std::string op : {"conv2d_transpose", "depthwise_conv2d_transpose"}) {
-      list(op, prepare_conv<T, true>);
-      list(op + "_grad", prepare_conv_grad<T, true>);
-    }
-  });
+  register_type<float>(table);
+  register_type<double>(table);
+  register_type<__half>(table);
+  register_type<__nv_bfloat16>(table);
 }
 
 }  // namespace fleet::fluid::cuda

@@ -95,6 +95,19 @@ TEST(CudaMixedPrecision, ComputesWhatTheCpuDoes) {
   }
 }
 
+// As float32, and what the sum of their squares has as gradients.
+std::vector<Variable> with_gradients(const std::vector<Variable>& halves) {
+  std::vector<Variable> results;
+  Variable sum;
+  for (const Variable& made : halves) {
+    results.push_back(layers::cast(made, DType::kFloat32));
+    const Variable part = layers::reduce_sum(layers::square(results.back()));
+    sum = sum ? sum + part : part;
+  }
+  for (const auto& [param, grad] : append_backward(sum)) results.push_back(grad);
+  return results;
+}
+
 // Matrices, batches of them, and one that all of a batch are multiplied with, whose gradient is a
 // sum over the batch.
 NetCase products_of(DType half) {
@@ -110,15 +123,7 @@ NetCase products_of(DType half) {
             const Variable flat = layers::mul(x, shared, {.x_num_col_dims = 2});
             const Variable batch = layers::matmul(x, turned, {.transpose_y = true, .alpha = 0.5});
             const Variable all = layers::matmul(x, shared);
-            std::vector<Variable> results;
-            Variable sum;
-            for (const Variable& made : {flat, batch, all}) {
-              results.push_back(layers::cast(made, DType::kFloat32));
-              const Variable part = layers::mean(layers::square(results.back()));
-              sum = sum ? sum + part : part;
-            }
-            for (const auto& [param, grad] : append_backward(sum)) results.push_back(grad);
-            return results;
+            return with_gradients({flat, batch, all});
           }};
 }
 
@@ -170,6 +175,28 @@ NetCase images_of(DType half) {
           }};
 }
 
+// With groups, paddings that differ from side to side, and channels behind the image.
+NetCase convolutions_of(DType half) {
+  return {
+      "convolutions", [half](DType) {
+        const Variable floats =
+            layers::create_parameter({6, 8, 9, 9}, DType::kFloat32, {.name = "x"});
+        const Variable x = layers::cast(floats, half);
+        const ParamAttr none = {.omit = true};
+        return with_gradients(
+            {layers::conv2d(x, 16, 3, {.padding = 1, .groups = 2, .bias_attr = none}),
+             layers::conv2d(
+                 x, 8, {3, 2},
+                 {.stride = 2, .padding = {1, 0, 2, 1}, .dilation = {1, 2}, .bias_attr = none}),
+             layers::conv2d(x, 8, 3, {.groups = 8, .bias_attr = none, .use_cudnn = false}),
+             layers::conv2d(layers::transpose(x, {0, 2, 3, 1}), 6, 3,
+                            {.bias_attr = none, .data_format = "NHWC"}),
+             layers::conv2d_transpose(x, 4, {.filter_size = 3, .stride = 2, .bias_attr = none}),
+             layers::conv2d_transpose(
+                 x, 8, {.filter_size = 2, .groups = 8, .bias_attr = none, .use_cudnn = false})});
+      }};
+}
+
 // Under decorate, with statistics of float32.
 TEST(CudaMixedPrecision, NormalisesAsTheCpuDoes) {
   SKIP_WITHOUT_DEVICE();
@@ -195,14 +222,27 @@ TEST(CudaMixedPrecision, NormalisesAsTheCpuDoes) {
   }
 }
 
+void expect_same_bits(const std::vector<Tensor>& got, const std::vector<Tensor>& wanted,
+                      const std::string& name) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].shape(), wanted[i].shape());
+    EXPECT_EQ(std::memcmp(got[i].raw(), wanted[i].raw(), got[i].bytes()), 0)
+        << name << ", value " << i;
+  }
+}
+
 // Each value is rounded once; sums of another order differ where they are near the middle.
 void expect_halves_of_the_cpu(NetCase (*net)(DType half)) {
   for (const DType half : {DType::kFloat16, DType::kBFloat16}) {
     TypedNet cpu(net(half), DType::kFloat32);
     TypedNet device(net(half), DType::kFloat32, KernelTable::standard(), CUDAPlace(0));
+    TypedNet again(net(half), DType::kFloat32, KernelTable::standard(), CUDAPlace(0));
     device.begin_as(cpu);
+    again.begin_as(cpu);
     const auto wanted = cpu.run(0);
     const auto got = device.run(0);
+    expect_same_bits(again.run(0), got, std::string(dtype_name(half)));
     ASSERT_GE(got.size(), 2u);
     const double rtol = half == DType::kFloat16 ? 2e-3 : 2e-2;
     for (size_t i = 0; i < got.size(); ++i) {
@@ -226,6 +266,11 @@ TEST(CudaHalves, ImagesAreThoseOfTheCpu) {
   expect_halves_of_the_cpu(images_of);
 }
 
+TEST(CudaHalves, ConvolutionsAreThoseOfTheCpu) {
+  SKIP_WITHOUT_DEVICE();
+  expect_halves_of_the_cpu(convolutions_of);
+}
+
 // Batches of two sizes: a step is recorded for the first, for the second, and for the first again.
 TEST_P(CudaNets, HaveTheSameBitsWhenStepsAreRecorded) {
   SKIP_WITHOUT_DEVICE();
@@ -238,12 +283,7 @@ TEST_P(CudaNets, HaveTheSameBitsWhenStepsAreRecorded) {
     const std::vector<int64_t> offsets = {0, 2, rows};
     const auto wanted = plain.run(step, rows, offsets);
     const auto got = recorded.run(step, rows, offsets);
-    ASSERT_EQ(got.size(), wanted.size());
-    for (size_t i = 0; i < got.size(); ++i) {
-      ASSERT_EQ(got[i].shape(), wanted[i].shape());
-      EXPECT_EQ(std::memcmp(got[i].raw(), wanted[i].raw(), got[i].bytes()), 0)
-          << "step " << step << ", value " << i;
-    }
+    expect_same_bits(got, wanted, str_cat("step ", step));
   }
   // Of each six steps, those that come after two alike.
   if (kCountsRuns && GetParam().name == "momentum_dense") {

@@ -1,5 +1,8 @@
 // Ops of 16-bit floats: what they compute is that of float32, of widened inputs, rounded once.
+#include "fluid/kernels/half/widened.h"
+
 #include <gtest/gtest.h>
+#include <optional>
 #include <vector>
 
 #include "base/numbers/half.h"
@@ -70,6 +73,49 @@ TEST_P(Widened, OfOtherTypesAreCast) {
   const auto results = executor.run(main_, {{"x", given}}, {cast, back});
   EXPECT_EQ(floats_of(results[0]), (std::vector<float>{5, 2, -1, -4}));
   EXPECT_EQ(results[1].data<int64_t>()[3], -4);
+}
+
+// Kernels with one of square in front that copies, or throws `thrown`, and counts its runs.
+KernelTable with_own_square(DType half, std::optional<ErrorCode> thrown, int& runs) {
+  const auto prepare = [=, &runs](PrepareContext& context) {
+    const int x = context.input("X");
+    const int out = context.set_output("Out", context.in("X").shape, half);
+    return make_prepared([=, &runs](const KernelContext& c) {
+      ++runs;
+      if (thrown) throw_error(*thrown, {.what = "not this one"});
+      std::copy_n(c.input(x).raw(), c.input(x).bytes(), c.output(out).raw());
+    });
+  };
+  KernelTable table = KernelTable::standard();
+  const Kernel& floats = table.find("square", DeviceKind::kCpu, DType::kFloat32).front();
+  table.add_first("square", DeviceKind::kCpu, half,
+                  or_widened({.name = "own", .prepare = prepare}, floats));
+  return table;
+}
+
+TEST_P(Widened, TakesWhatAnOwnKernelDoesNot) {
+  const DType half = GetParam();
+  const Variable x = layers::data("x", {2}, half);
+  const Variable square = layers::square(x);
+  const Feed feed = {{"x", halves(half, {1, 2}, {3, -2})}};
+  struct Case {
+    std::optional<ErrorCode> thrown;
+    std::vector<float> made;
+    int runs;  // of the own kernel, in two steps
+  };
+  for (const Case& c : {Case{{}, {3, -2}, 2}, Case{ErrorCode::kNotSupported, {9, 4}, 1}}) {
+    int runs = 0;
+    const KernelTable table = with_own_square(half, c.thrown, runs);
+    Executor executor(CPUPlace(), {.kernels = &table});
+    for (int step = 0; step < 2; ++step) {
+      EXPECT_EQ(floats_of(executor.run(main_, feed, {square})[0]), c.made);
+    }
+    EXPECT_EQ(runs, c.runs);
+  }
+  int runs = 0;
+  const KernelTable table = with_own_square(half, ErrorCode::kInternal, runs);
+  Executor executor(CPUPlace(), {.kernels = &table});
+  EXPECT_THROW(executor.run(main_, feed, {square}), Error);
 }
 
 INSTANTIATE_TEST_SUITE_P(Both, Widened, testing::Values(DType::kFloat16, DType::kBFloat16),
