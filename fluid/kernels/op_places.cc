@@ -208,8 +208,8 @@ HostReason OpPlaces::why_always_host(const Block& block, const Operator& op) con
       break;
   }
   const bool looks_up = !schema.table_slot.empty();
-  const bool makes_rows = !schema.table_gradient_slot.empty() && is_true(op, "is_sparse");
-  if (!options_.tables_here && (looks_up || makes_rows)) return HostReason::kServerTable;
+  const bool of_rows = looks_up || is_true(op, "is_sparse");
+  if (of_rows && !options_.tables_here) return HostReason::kServerTable;
   if (looks_up && looks_up_on_host(block, op)) return HostReason::kSparseTable;
   if (schema.leaves_values_to_servers) return HostReason::kServers;
   if (has_role(op.role, OpRole::kLrSched)) return HostReason::kLearningRate;
