@@ -104,7 +104,7 @@ std::shared_ptr<const Plan> PlanCompiler::compile() {
   find_waits();
   find_lod();
   if (plan_.whole_step) plan_buffers(plan_);
-  join_updates(plan_);
+  join_rows(plan_);
   find_side_by_side(plan_);
   return std::shared_ptr<const Plan>(new Plan(std::move(plan_)));
 }

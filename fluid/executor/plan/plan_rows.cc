@@ -7,14 +7,39 @@
 namespace fleet::fluid {
 namespace {
 
-// A kernel's update of parameters on a device, which waits for nothing.
 bool is_update(const PlanData& plan, const PlanOp& op) {
-  if (op.place.is_cpu() || op.copies || op.block != nullptr || op.communication) return false;
-  if (op.schema->run_by != RunBy::kKernel || op.fetches_table || !op.waits.empty()) return false;
   if (op.op->output("ParamOut").empty()) return false;
   return std::all_of(op.outputs.begin(), op.outputs.end(), [&plan](int i) {
     return i < 0 || plan.vars[static_cast<size_t>(i)].in_scope;
   });
+}
+
+bool has_elements(const PlanData& plan, int var, int64_t count) {
+  return var >= 0 && plan.vars[static_cast<size_t>(var)].desc->shape.numel() == count;
+}
+
+// What is done to each gradient before the updates, by clips and loss scaling: times or over a
+// number, and the sum of all elements.
+bool is_of_gradients(const PlanData& plan, const PlanOp& op) {
+  if (!has_role(op.op->role, OpRole::kOptimize) || op.outputs.size() != 1) return false;
+  const auto is_float = [&plan](int i) {
+    const VarDesc* desc = i < 0 ? nullptr : plan.vars[static_cast<size_t>(i)].desc;
+    return desc != nullptr && desc->kind == VarKind::kLodTensor && desc->dtype == DType::kFloat32 &&
+           desc->shape.numel() >= 0;
+  };
+  if (!std::all_of(op.inputs.begin(), op.inputs.end(), is_float)) return false;
+  if (!is_float(op.outputs.front())) return false;
+  const std::string& type = op.op->type;
+  if (type == "reduce_sum") return has_elements(plan, op.outputs.front(), 1);
+  const bool scales = type == "elementwise_mul" || type == "elementwise_div";
+  return scales && has_elements(plan, op.inputs[1], 1);
+}
+
+// Of kernels on a device, which wait for nothing and may be done as one.
+bool is_of_row(const PlanData& plan, const PlanOp& op) {
+  if (op.place.is_cpu() || op.copies || op.block != nullptr || op.communication) return false;
+  if (op.schema->run_by != RunBy::kKernel || op.fetches_table || !op.waits.empty()) return false;
+  return is_update(plan, op) || is_of_gradients(plan, op);
 }
 
 // Of a lookup, of the gradient of one, or an update, on this host, of a table or a small parameter:
@@ -83,14 +108,14 @@ class Row {
 
 }  // namespace
 
-void join_updates(PlanData& plan) {
+void join_rows(PlanData& plan) {
   Row row(plan);
   for (size_t k = 0; k < plan.ops.size(); ++k) {
     const PlanOp& op = plan.ops[k];
-    if (!is_update(plan, op)) continue;
+    if (!is_of_row(plan, op)) continue;
     PlanOp* const before = k == 0 ? nullptr : &plan.ops[k - 1];
     const bool follows =
-        before != nullptr && is_update(plan, *before) && before->op->type == op.op->type;
+        before != nullptr && is_of_row(plan, *before) && before->op->type == op.op->type;
     if (follows && row.takes(op)) {
       before->with_next = true;
     } else {

@@ -4,9 +4,11 @@
 #include <string>
 
 #include "base/strings.h"
+#include "fluid/core/device_memory.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/math/binary_loops_impl.h"
 #include "fluid/kernels/cuda/math/reduce_loops.h"
+#include "fluid/kernels/cuda/math/rows_of_ops_loops.h"
 #include "fluid/kernels/cuda/math/unary_loops.h"
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/ops/math/compare.h"
@@ -71,6 +73,32 @@ int axis_of(const PrepareContext& context) {
   return floors ? context.attrs<FloorDivisionAttrs>().axis : context.attrs<ElementwiseAttrs>().axis;
 }
 
+// Whether the op is one of a row, whose work is one kernel (rows_of_ops_loops.h).
+bool in_a_row(const KernelContext& c) {
+  return c.more_follow() || target_of(c).batch->is_open();
+}
+
+// Before an op that does not take part.
+RawStream end_row(const KernelContext& c) {
+  const UpdateTarget target = target_of(c);
+  target.batch->put(target.stream);
+  return target.stream;
+}
+
+// What a factor does to a tensor, where ops in a row do so to many; null for another function.
+template <class T>
+using NumberFunction = void (*)(const UpdateTarget&, const T* x, const T* y, T* out, int64_t n);
+template <class T, class R>
+NumberFunction<T> by_number(const PrepareContext& context, const BinaryFunction<T, R>& function) {
+  if constexpr (std::is_same_v<T, R> && std::is_same_v<T, float>) {
+    const bool number = context.in("Y").shape.numel() == 1;
+    const std::string_view op = function.op;
+    if (number && op == "elementwise_mul") return times_number<T>;
+    if (number && op == "elementwise_div") return over_number<T>;
+  }
+  return nullptr;
+}
+
 template <class T, class R>
 std::unique_ptr<Prepared> prepare_binary(PrepareContext& context, int axis,
                                          const BinaryFunction<T, R>& function) {
@@ -83,8 +111,14 @@ std::unique_ptr<Prepared> prepare_binary(PrepareContext& context, int axis,
   const int x = context.input("X");
   const int y = context.input("Y");
   const int out = context.set_output("Out", broadcast.out, element_type<R>());
+  const NumberFunction<T> by = by_number(context, function);
   return make_prepared([=, dims = broadcast.dims, value = function.value](const KernelContext& c) {
-    value(stream_of(c).raw(), dims, c.in<T>(x), c.in<T>(y), c.out<R>(out), n);
+    if constexpr (std::is_same_v<T, R>) {
+      if (by != nullptr && in_a_row(c)) {
+        return by(target_of(c), c.in<T>(x), c.in<T>(y), c.out<T>(out), n);
+      }
+    }
+    value(end_row(c), dims, c.in<T>(x), c.in<T>(y), c.out<R>(out), n);
   });
 }
 
@@ -192,6 +226,23 @@ Reduction reduction_of(const PrepareContext& context) {
   return r;
 }
 
+// The sum of all elements.
+std::unique_ptr<Prepared> prepare_sum_of_all(PrepareContext& context, const Reduction& r) {
+  const int x = context.input("X");
+  const int out = context.set_output("Out", r.out, DType::kFloat32);
+  return make_prepared([=, dims = r.dims, own = Buffer()](const KernelContext& c) mutable {
+    const float* const xs = c.in<float>(x);
+    const auto partials = static_cast<size_t>(reduce_partials(dims));
+    if (!in_a_row(c)) {
+      return reduce<float>(stream_of(c).raw(), Reduce::kSum, dims, xs, 1.0F,
+                           stream_of(c).scratch<float>(static_cast<int64_t>(partials)),
+                           c.out<float>(out));
+    }
+    if (!own && partials > 0) own = Buffer(partials * sizeof(float), device_allocator(c.place()));
+    sum_all(target_of(c), xs, dims.terms, reinterpret_cast<float*>(own.data()), c.out<float>(out));
+  });
+}
+
 template <class From, class T>
 std::unique_ptr<Prepared> prepare_reduce_to(PrepareContext& context, Reduce how, bool mean) {
   const Reduction r = reduction_of(context);
@@ -202,6 +253,7 @@ std::unique_ptr<Prepared> prepare_reduce_to(PrepareContext& context, Reduce how,
   const int64_t n = kCasts ? context.in("X").shape.numel() : 0;
   return make_prepared([=, dims = r.dims](const KernelContext& c) {
     Stream& stream = stream_of(c);
+    end_row(c);
     T* partial = stream.scratch<T>(reduce_partials(dims) + n);
     const T* xs = nullptr;
     if constexpr (kCasts) {
@@ -225,6 +277,13 @@ void add_reduce(KernelTable& table, const char* type, Reduce how, bool mean = fa
          std::unique_ptr<Prepared> prepared;
          for_types<float, double, int32_t, int64_t>([&]<class To>(std::type_identity<To>) {
            if (wanted != dtype_of<To>()) return;
+           if constexpr (std::is_same_v<From, float> && std::is_same_v<To, float>) {
+             const Reduction r = reduction_of(context);
+             if (how == Reduce::kSum && !mean && r.dims.results == 1) {
+               prepared = prepare_sum_of_all(context, r);
+               return;
+             }
+           }
            prepared = prepare_reduce_to<From, To>(context, how, mean);
          });
          return prepared;
@@ -333,9 +392,11 @@ void register_binary(KernelTable& table) {
   for_types<float, double, __half, __nv_bfloat16, int32_t, int64_t>(
       [&]<class T>(std::type_identity<T>) {
         for (const auto& function : binary_functions<T>()) {
-          list(element_type<T>(), function.op, [function](PrepareContext& context) {
+          const auto prepare = [function](PrepareContext& context) {
             return prepare_binary<T, T>(context, axis_of(context), function);
-          });
+          };
+          table.add_last(function.op, DeviceKind::kCuda, element_type<T>(),
+                         {.name = "loop", .prepare = prepare, .in_place = true});
         }
       });
   for_types<bool, int32_t, int64_t, float, double>([&]<class T>(std::type_identity<T>) {

@@ -2,50 +2,19 @@
 // many tensors are one kernel.
 #pragma once
 
-#include "fluid/kernels/cuda/launch_impl.h"
 #include "fluid/kernels/cuda/row_sums_impl.h"
 #include "fluid/kernels/cuda/update_batch_impl.h"
+#include "fluid/kernels/cuda/work_list_impl.h"
 
 namespace fleet::fluid::cuda {
-
-// The most that a kernel's parameters may take.
-constexpr size_t kParameterBytes = 4096;
-// Elements of a tensor that a block updates.
-constexpr int64_t kElementsOfBlock = int64_t{kThreads} * 8;
 
 // F is a tensor's update: f(i) updates element i and gives what it wrote into the parameter.
 // f.begin() is called before by each thread, and f.finish() once when all elements are done, where
 // F has them.
 template <class F>
-struct UpdateList {
-  struct Tensor {
-    F f;
-    int64_t n;
-    int64_t first_block;
-  };
-  static constexpr int kMost = static_cast<int>((kParameterBytes - 64) / sizeof(Tensor));
-
+struct UpdateList : WorkList<F> {
   uint32_t* nonfinite = nullptr;
-  int64_t blocks = 0;
-  int count = 0;
-  Tensor tensors[kMost];
 };
-
-// The last tensor that begins at the block or before.
-template <class F>
-__device__ int tensor_of(const UpdateList<F>& list, int64_t block) {
-  int low = 0;
-  int high = list.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (list.tensors[middle].first_block <= block) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
 
 // *nonfinite, in host memory, becomes 1 when anything that was written is not finite, and else is
 // left alone. Blocks may write the same 1.
@@ -85,19 +54,16 @@ class Updates final : public UpdateBatch::List {
   void add(const char* name, int64_t n, const F& f, uint32_t* nonfinite) {
     name_ = name;
     list_.nonfinite = nonfinite;
-    list_.tensors[list_.count] = {f, n, list_.blocks};
-    list_.count += 1;
-    list_.blocks += (n + kElementsOfBlock - 1) / kElementsOfBlock;
+    list_.add(f, n, blocks_of_elements(n));
   }
-  bool is_full() const { return list_.count == UpdateList<F>::kMost; }
+  bool is_full() const { return list_.is_full(); }
 
   void put(RawStream stream) override {
     if (list_.blocks > 0) launch(stream, name_, update_kernel<F>, blocks_for(list_.blocks), list_);
     if constexpr (kFinishes<F>) {
       if (list_.count > 0) launch(stream, name_, finish_kernel<F>, 1U, list_);
     }
-    list_.blocks = 0;
-    list_.count = 0;
+    list_.clear();
   }
 
  private:

@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "fluid/backward/gradient_clip.h"
 #include "fluid/executor/executor.h"
 #include "fluid/executor/plan/plan_impl.h"
 #include "fluid/io/persistables.h"
 #include "fluid/layers/layers.h"
+#include "fluid/mixed_precision/mixed_precision.h"
 #include "fluid/optimizer/optimizer.h"
+#include "tests/testing/device/emulated_device.h"
 
 namespace fleet::fluid {
 namespace {
@@ -131,6 +134,54 @@ TEST(SideBySide, ChangeNoBit) {
       }
     }
   }
+}
+
+// On a device: so many ops of each type whose work the next one may put there.
+std::map<std::string, int> joined_on_a_device(const Program& program, const Variable& loss) {
+  fleet::testing::emulate_two_devices();
+  const KernelTable kernels =
+      fleet::testing::kernels_with_device_ops([](const std::string&) { return true; });
+  const auto plan = Plan::compile(
+      {.program = &program, .feeds = {"x"}, .fetches = {loss.name()}, .place = CUDAPlace(0)},
+      kernels, true);
+  std::map<std::string, int> joined;
+  for (const PlanOp& op : plan->ops()) joined[op.op->type] += op.with_next ? 1 : 0;
+  return joined;
+}
+
+TEST(RowsOfADevice, AreUpdatesAndWhatIsDoneToGradientsBefore) {
+  constexpr int kLayers = 5;
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const unique_name::Guard names;
+  Variable hidden = layers::data("x", {8});
+  for (int i = 0; i < kLayers; ++i) hidden = layers::fc(hidden, 8, {.act = "tanh"});
+  const Variable loss = layers::mean(hidden);
+  optimizer::SGD sgd({.learning_rate = 0.1, .grad_clip = clip::GradientClipByGlobalNorm(1.0)});
+  sgd.minimize(loss);
+  const auto joined = joined_on_a_device(main, loss);
+  EXPECT_EQ(joined.at("sgd"), 2 * kLayers - 1) << "a weight and a bias each";
+  EXPECT_GE(joined.at("elementwise_mul"), kLayers) << "where no result has another's memory";
+  EXPECT_EQ(joined.at("tanh"), 0);
+}
+
+TEST(RowsOfADevice, AreTheChecksOfLossScaling) {
+  constexpr int kLayers = 5;
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const unique_name::Guard names;
+  Variable hidden = layers::data("x", {8});
+  for (int i = 0; i < kLayers; ++i) hidden = layers::fc(hidden, 8, {.act = "tanh"});
+  const Variable loss = layers::mean(hidden);
+  optimizer::SGD sgd({.learning_rate = 0.1});
+  auto mixed = mixed_precision::decorate(sgd);
+  mixed.minimize(loss);
+  const auto joined = joined_on_a_device(main, loss);
+  EXPECT_EQ(joined.at("elementwise_div"), 2 * kLayers - 1);
+  EXPECT_EQ(joined.at("reduce_sum"), 2 * kLayers - 1);
+  EXPECT_EQ(joined.at("sgd"), 2 * kLayers - 1);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Steps that nobody waits for: run without fetches, or started. Skipped where there is no device.
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <map>
 #include <string>
@@ -185,6 +186,39 @@ TEST(CudaUpdates, OfManyParametersAreThoseOfTheCpu) {
   expect_the_updates_of_the_cpu<optimizer::Adam>(optimizer::AdamOptions{.learning_rate = 0.01F});
   expect_the_updates_of_the_cpu<optimizer::Adagrad>(
       optimizer::AdagradOptions{.learning_rate = 0.01F});
+}
+
+// What is done to each gradient after backward, for more tensors than one kernel takes: alone,
+// where ops are profiled, and together. A sum of the last ones has parts.
+std::vector<Tensor> rows_of_ops(const ExecutorOptions& options) {
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const unique_name::Guard names;
+  const Variable factor = layers::create_parameter({1}, DType::kFloat32, {.name = "factor"});
+  std::vector<Variable> tensors;
+  for (int i = 0; i < 150; ++i) {
+    tensors.push_back(layers::create_parameter({1 + i * i % 7 * 1100 + i / 145 * 30000}));
+  }
+  const RoleGuard role(main, OpRole::kOptimize);
+  std::vector<Variable> made;
+  for (const Variable& tensor : tensors) made.push_back(tensor / factor);
+  for (size_t i = 0; i < tensors.size(); ++i) made.push_back(layers::reduce_sum(made[i]));
+  for (const Variable& tensor : tensors) made.push_back(tensor * factor);
+  startup.set_random_seed(3);
+  Executor executor(CUDAPlace(0), options);
+  executor.run(startup);
+  return executor.run(main, {}, std::vector<Fetch>(made.begin(), made.end()));
+}
+
+TEST(CudaRowsOfOps, HaveTheBitsOfOpsAlone) {
+  SKIP_WITHOUT_DEVICE();
+  const std::string folder = ::testing::TempDir() + "rows-of-ops";
+  const auto alone = rows_of_ops({.profile = folder});
+  const auto together = rows_of_ops({});
+  ASSERT_EQ(together.size(), alone.size());
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_TRUE(same_bits(together[i], alone[i])) << i;
+  std::filesystem::remove_all(folder);
 }
 
 // Arrays whose elements threads read by fours, with a rest, in views whose sizes are no powers of
