@@ -66,6 +66,7 @@ class ForwardingRuntime : public StrategyRuntime {
   const char* refusal() const override { return inner_->refusal(); }
   fluid::StepShards shards() const override { return inner_->shards(); }
   bool sums_on(const fluid::Place& place) override { return inner_->sums_on(place); }
+  void wait_for_leads() override { inner_->wait_for_leads(); }
   void begin_step(const fluid::Program& program, uint64_t step) override {
     inner_->begin_step(program, step);
   }

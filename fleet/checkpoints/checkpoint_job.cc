@@ -331,6 +331,7 @@ double CheckpointJob::ask_servers(const path& folder, int workers) {
 CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,
                                                const CheckpointStore& store, CheckpointInfo info,
                                                const CheckpointRetention& retention) {
+  executor.look_at_steps();
   finish();
   job_.runtime.begin_saving(executor.scope());
   Meeting meeting = meet(info.step);

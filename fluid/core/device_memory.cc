@@ -69,6 +69,16 @@ std::unique_ptr<FeedCopier> make_feed_copier(const Place& place) {
   return built_in::make_feed_copier(place);
 }
 
+std::unique_ptr<FeedCopier> make_value_copier(const Place& place) {
+  if (emulated_devices() != nullptr) return make_feed_copier_at_once(place);
+  return built_in::make_value_copier(place);
+}
+
+std::unique_ptr<HostCopier> make_host_copier(const Place& place) {
+  if (EmulatedDevices* emulated = emulated_devices()) return emulated->host_copier(place);
+  return built_in::make_host_copier(place);
+}
+
 std::unique_ptr<DevicePoint> mark_device(const Place& place) {
   if (emulated_devices() != nullptr) return point_reached(place);
   return built_in::mark_device(place);

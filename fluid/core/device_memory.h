@@ -37,6 +37,24 @@ class FeedCopier {
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
 };
 std::unique_ptr<FeedCopier> make_feed_copier(const Place& place);
+// One that takes no memory of the device: its copies are part of the device's work.
+std::unique_ptr<FeedCopier> make_value_copier(const Place& place);
+
+// Copies what a device has made to the host, while the device works on. Used by one thread; for one
+// variable of one workspace.
+class HostCopier {
+ public:
+  virtual ~HostCopier() = default;
+  // Begins to copy what the work before it wrote. What is put on the device next may overwrite it.
+  // The copy before must be done; its bytes may be overwritten from now on.
+  virtual void start(const void* from, size_t bytes) = 0;
+  virtual bool done() = 0;
+  virtual void wait() = 0;
+  // Where the bytes are when it is done: in host memory that the device reaches by itself, where
+  // there is some.
+  virtual const Buffer& bytes() const = 0;
+};
+std::unique_ptr<HostCopier> make_host_copier(const Place& place);
 
 // A point of a device's work: all that was put on it before.
 class DevicePoint {
@@ -59,6 +77,7 @@ class EmulatedDevices {
   virtual Allocator& allocator(const Place& place) = 0;
   virtual void copy(void* to, const Place& to_place, const void* from, const Place& from_place,
                     size_t bytes) = 0;
+  virtual std::unique_ptr<HostCopier> host_copier(const Place& place) = 0;
 };
 
 // What the process has instead of the devices of its build; null: nothing. Set before the first

@@ -15,6 +15,8 @@ int device_count();
 Allocator& device_allocator(const Place& place);
 void* work_stream(const Place& place);
 std::unique_ptr<FeedCopier> make_feed_copier(const Place& place);
+std::unique_ptr<FeedCopier> make_value_copier(const Place& place);
+std::unique_ptr<HostCopier> make_host_copier(const Place& place);
 std::unique_ptr<DevicePoint> mark_device(const Place& place);
 void copy_device_memory(void* to, const Place& to_place, const void* from, const Place& from_place,
                         size_t bytes);

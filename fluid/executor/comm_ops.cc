@@ -62,8 +62,49 @@ bool CommOps::add(size_t k, const std::vector<Value*>& inputs, const std::vector
 }
 
 void CommOps::run(CommRuntime* runtime, int k, uint64_t step, int shard) {
-  const PlanOp& op = plan_.ops()[static_cast<size_t>(k)];
   wait_for(k);
+  unstarted_.push_back({runtime, k, step, shard});
+  if (has_come(k)) start_all();
+}
+
+bool CommOps::has_come(int k) const {
+  if (arriving_.empty()) return true;
+  const auto& read = plan_.ops()[static_cast<size_t>(k)].memory_read;
+  return std::all_of(read.begin(), read.end(), [this](int var) {
+    const auto found = arriving_.find(var);
+    return found == arriving_.end() || found->second->done();
+  });
+}
+
+void CommOps::wait_for_inputs(const Call& call) {
+  if (has_come(call.op)) return;
+  if (call.runtime != nullptr) call.runtime->wait_for_leads();
+  for (const int var : plan_.ops()[static_cast<size_t>(call.op)].memory_read) {
+    if (const auto found = arriving_.find(var); found != arriving_.end()) found->second->wait();
+  }
+}
+
+void CommOps::go_on() {
+  while (!unstarted_.empty() && has_come(unstarted_.front().op)) {
+    const Call call = unstarted_.front();
+    unstarted_.pop_front();
+    start(call);
+  }
+}
+
+void CommOps::start_all() {
+  while (!unstarted_.empty()) {
+    const Call call = unstarted_.front();
+    unstarted_.pop_front();
+    wait_for_inputs(call);
+    start(call);
+  }
+}
+
+void CommOps::start(const Call& asked) {
+  const auto [asked_runtime, k, step, shard] = asked;
+  const PlanOp& op = plan_.ops()[static_cast<size_t>(k)];
+  CommRuntime* runtime = asked_runtime;
   std::shared_ptr<Keeper> keeper;
   if (const auto kept = kept_tables_.find(k); kept != kept_tables_.end()) {
     keeper = kept->second.lock();
@@ -88,14 +129,36 @@ void CommOps::run(CommRuntime* runtime, int k, uint64_t step, int shard) {
   tokens_[static_cast<size_t>(k)] = runtime->run(call);
 }
 
+bool CommOps::is_under_way(int k) const {
+  return tokens_[static_cast<size_t>(k)] != nullptr ||
+         std::any_of(unstarted_.begin(), unstarted_.end(),
+                     [k](const Call& call) { return call.op == k; });
+}
+
+// Before any wait, what is to be started is, so that all processes of a job start their ops in one
+// order, whenever their devices are done.
 void CommOps::wait_for(int k) {
+  if (!is_under_way(k)) return;
+  start_all();
   auto& token = tokens_[static_cast<size_t>(k)];
   if (token == nullptr) return;
   token->wait();
   token.reset();
 }
 
+void CommOps::wait_before(int k) {
+  const PlanOp& op = plan_.ops()[static_cast<size_t>(k)];
+  for (const int other : op.waits) {
+    if (!is_under_way(other)) continue;
+    start_all();
+    const auto& token = tokens_[static_cast<size_t>(other)];
+    const bool led = !op.place.is_cpu() && token != nullptr && token->lead_device();
+    if (!led) wait_for(other);
+  }
+}
+
 void CommOps::wait_for_all() {
+  start_all();
   for (int k = 0; k < static_cast<int>(tokens_.size()); ++k) wait_for(k);
 }
 

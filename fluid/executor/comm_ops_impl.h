@@ -2,10 +2,12 @@
 // are with a keeper, and the operations under way.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
 
+#include "fluid/core/device_memory.h"
 #include "fluid/core/scope.h"
 #include "fluid/executor/plan/plan_impl.h"
 #include "fluid/kernels/comm_runtime.h"
@@ -24,22 +26,41 @@ class CommOps {
   // True when the runtime has a part in op k: it computes the op, or fetches what its kernel reads.
   bool calls(int k) const { return calls_[static_cast<size_t>(k)]; }
 
-  // Starts op k, once its last run is done. `runtime` may be null for an op whose table has a
+  // Starts op k, once its last run is done, and what it reads has come from the device: later,
+  // then, and before any other op of the runtime. `runtime` may be null for an op whose table has a
   // keeper.
   void run(CommRuntime* runtime, int k, uint64_t step, int shard);
+  // A variable is on its way from the device; the copier stays.
+  void expect(int var, HostCopier& copier) { arriving_[var] = &copier; }
+  // Starts the ops whose variables have come meanwhile.
+  void go_on();
+  // Waits for the variables of all ops that are to be started, and starts them.
+  void start_all();
+  // Of a step that ended early, none is started.
+  void forget_unstarted() { unstarted_.clear(); }
   // Waits until op k is done; does nothing when it is.
   void wait_for(int k);
-  // What op k must not overtake (PlanOp::waits).
-  void wait_before(int k) {
-    for (const int other : plan_.ops()[static_cast<size_t>(k)].waits) wait_for(other);
-  }
+  // What op k must not overtake (PlanOp::waits): the host waits, or the device where that computes
+  // the op and can.
+  void wait_before(int k);
   void wait_for_all();
 
   // Makes the runtime the keeper of the tables that the program leaves to the job's servers.
   void leave_tables_to(CommRuntime& runtime);
 
  private:
+  struct Call {
+    CommRuntime* runtime = nullptr;
+    int op = -1;
+    uint64_t step = 0;
+    int shard = 0;
+  };
+
   bool looks_up_kept_table(size_t k);
+  bool has_come(int k) const;
+  bool is_under_way(int k) const;
+  void wait_for_inputs(const Call& call);
+  void start(const Call& call);
   void refuse_kept_fetches() const;
 
   const Plan& plan_;
@@ -49,6 +70,8 @@ class CommOps {
   std::vector<std::vector<Value*>> outputs_;
   std::map<int, std::weak_ptr<Keeper>> kept_tables_;  // by op: who has the table that it looks up
   std::vector<std::unique_ptr<CommToken>> tokens_;
+  std::map<int, HostCopier*> arriving_;  // by variable
+  std::deque<Call> unstarted_;           // in order
 };
 
 }  // namespace fleet::fluid

@@ -15,6 +15,7 @@
 #include "fluid/executor/shards/shard_feeds_impl.h"
 #include "fluid/executor/step_runner_impl.h"
 #include "fluid/executor/training/dataset_runner_impl.h"
+#include "fluid/executor/unseen_steps_impl.h"
 #include "fluid/kernels/device_kernels.h"
 #include "fluid/ops/distributed/names.h"
 #include "fluid/program/default_programs.h"
@@ -234,6 +235,7 @@ struct Executor::State {
   std::shared_ptr<Profile> profile;                // null: nobody measures
   std::map<int, std::shared_ptr<TilePool>> pools;  // by threads
   std::shared_ptr<PlanCache> plans = std::make_shared<PlanCache>();
+  UnseenSteps unseen;
   std::vector<CachedWorkspace> cached;     // most recent first
   std::map<uint64_t, uint64_t> steps_run;  // by program id
   std::map<uint64_t, AfterRun> after_run;  // by program id
@@ -264,10 +266,11 @@ struct Executor::State {
 
   StepRunner& add_runner(const PlanKey& key, bool whole_step, Scope& where) {
     auto plan = plans->get(key, kernels_for(*key.program), whole_step);
-    CachedWorkspace entry = {.program = key.program,
-                             .block = key.block,
-                             .whole_step = whole_step,
-                             .runner = std::make_unique<StepRunner>(std::move(plan), where)};
+    CachedWorkspace entry = {
+        .program = key.program,
+        .block = key.block,
+        .whole_step = whole_step,
+        .runner = std::make_unique<StepRunner>(std::move(plan), where, unseen)};
     cached.insert(cached.begin(), std::move(entry));
     if (cached.size() > kMaxWorkspaces) cached.pop_back();
     return *cached.front().runner;
@@ -382,6 +385,7 @@ struct Executor::State {
     give_tiles(step, *options.op_threads);
     step.graph = options.cuda_graph && !place.is_cpu();
     step.watch = known != nullptr ? known->finite_watch() : nullptr;
+    if (step.watch != nullptr) step.watched_by = known;
     if (step.watch == nullptr) step.watch = watch;
     return step;
   }
@@ -469,6 +473,10 @@ StartedStep Executor::start(const Program& program, const Feed& feed,
   StartedStep step(state_->run_step(program, feed, fetch, nullptr, true));
   tell_run(program);
   return step;
+}
+
+void Executor::look_at_steps() {
+  state_->unseen.look();
 }
 
 void Executor::tell_run(const Program& program) {

@@ -156,6 +156,11 @@ class Executor {
   DatasetResult infer_from_dataset(const Program& program, data::DatasetBase& dataset,
                                    const DatasetRun& run);
 
+  // Waits for the steps that were run here and that a device may still be working on, and tells
+  // whoever watches them (FiniteWatch) what was not finite in them: before what they made is saved,
+  // say. Throws what the watch throws.
+  void look_at_steps();
+
   // Runs one block on the given scope, for servers: variables that the scope lacks are made in a
   // workspace of their own. Random numbers are those of `step`, from 0 on; without it the executor
   // counts its runs of the program.

@@ -1,10 +1,14 @@
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/core/nonfinite.h"
 #include "fluid/executor/finite_checks_impl.h"
+#include "fluid/kernels/device_kernels.h"
+#include "fluid/kernels/functions/nonfinite_word.h"
 #include "fluid/tables/lookup/shared_table.h"
 
 namespace fleet::fluid {
@@ -18,6 +22,19 @@ int loss_of(const Plan& plan, const PlanOp& op) {
     return desc != nullptr && desc->shape.rank() == 1 && desc->shape[0] == 1;
   });
   return found == op.outputs.end() ? -1 : *found;
+}
+
+// A device may have written it.
+uint32_t take(uint32_t& word) {
+  return std::atomic_ref(word).exchange(0);
+}
+
+// Of word_of_nonfinite().
+double value_of_word(uint32_t word) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (word == word_of_nonfinite(kInfinity)) return kInfinity;
+  if (word == word_of_nonfinite(-kInfinity)) return -kInfinity;
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 // The first element of a tensor, wherever it is.
@@ -59,7 +76,10 @@ void tell_nonfinite(const Workspace::Step& step, Nonfinite::What what, const std
 FiniteChecks::FiniteChecks(const Workspace& workspace) : workspace_(workspace) {
   const Plan& plan = workspace.plan();
   if (plan.whole_step()) scaling_ = find_dynamic_loss_scaling(plan.block());
-  for (const PlanOp& op : plan.ops()) losses_.push_back(scaling_ ? -1 : loss_of(plan, op));
+  for (const PlanOp& op : plan.ops()) {
+    const int loss = scaling_ ? -1 : loss_of(plan, op);
+    losses_.push_back({loss, loss < 0 ? 0 : ++loss_count_});
+  }
 }
 
 void FiniteChecks::check_outputs(int k, uint64_t step, double written) const {
@@ -85,11 +105,8 @@ void FiniteChecks::check_outputs(int k, uint64_t step, double written) const {
 // The sum of what was written may be infinite where no element is.
 void FiniteChecks::watch(const Workspace::Step& step, int k, double written) const {
   const Plan& plan = workspace_.plan();
-  const int loss = losses_[static_cast<size_t>(k)];
-  if (loss >= 0) {
-    tell_nonfinite(step, Nonfinite::What::kLoss, plan.vars()[static_cast<size_t>(loss)].name,
-                   &workspace_.value(loss));
-  }
+  const Loss& loss = losses_[static_cast<size_t>(k)];
+  if (loss.var >= 0) watch_loss(step, loss);
   if (scaling_ && plan.ops()[static_cast<size_t>(k)].op == scaling_->shrinks) watch_scaling(step);
   if (std::isfinite(written)) return;
   for (const std::string& name : plan.ops()[static_cast<size_t>(k)].op->output("ParamOut")) {
@@ -107,8 +124,30 @@ void FiniteChecks::watch_scaling(const Workspace::Step& step) const {
                  workspace_.find(scaling_->gradients));
 }
 
-void FiniteChecks::watch_parameters(const Workspace::Step& step) const {
-  watch_parameters(step, workspace_.plan());
+void FiniteChecks::watch_loss(const Workspace::Step& step, const Loss& loss) const {
+  const Value& value = workspace_.value(loss.var);
+  const auto* tensor = std::get_if<Tensor>(&value);
+  if (tensor != nullptr && tensor->initialized() && !tensor->place().is_cpu()) {
+    note_nonfinite_on_device(*tensor, step.nonfinite_words + loss.word, workspace_.stream());
+  } else {
+    tell_nonfinite(step, Nonfinite::What::kLoss, name_of(loss), &value);
+  }
+}
+
+const std::string& FiniteChecks::name_of(const Loss& loss) const {
+  return workspace_.plan().vars()[static_cast<size_t>(loss.var)].name;
+}
+
+void FiniteChecks::watch_words(const Workspace::Step& step) const {
+  for (const Loss& loss : losses_) {
+    const uint32_t word = loss.var < 0 ? 0 : take(step.nonfinite_words[loss.word]);
+    if (word == 0) continue;
+    step.watch->on_nonfinite({.what = Nonfinite::What::kLoss,
+                              .variable = name_of(loss),
+                              .value = value_of_word(word),
+                              .step = step.number});
+  }
+  if (take(step.nonfinite_words[0]) != 0) watch_parameters(step, workspace_.plan());
 }
 
 void FiniteChecks::watch_parameters(const Workspace::Step& step, const Plan& plan) const {

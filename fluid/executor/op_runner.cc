@@ -19,7 +19,7 @@ bool matches(const Value& value, const ValueSpec& spec) {
 
 OpRunner::OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> inputs,
                    std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch,
-                   void* stream, uint32_t* nonfinite_word)
+                   void* stream)
     : plan_(plan),
       op_(op),
       inputs_(std::move(inputs)),
@@ -38,7 +38,6 @@ OpRunner::OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> input
           scratch) {
   context_.set_place(op.place);
   context_.set_stream(stream);
-  context_.set_nonfinite_word(nonfinite_word);
 }
 
 bool OpRunner::inputs_fit(const Entry& entry) const {

@@ -14,17 +14,18 @@ namespace fleet::fluid {
 class OpRunner {
  public:
   OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> inputs,
-           std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch, void* stream,
-           uint32_t* nonfinite_word);
+           std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch, void* stream);
   OpRunner(const OpRunner&) = delete;
   OpRunner& operator=(const OpRunner&) = delete;
 
-  // `together`: the next op of the plan runs right after this one.
-  void run(uint64_t step, int shard, bool together, Tiles tiles) {
+  // `together`: the next op of the plan runs right after this one. `nonfinite_word`: as
+  // KernelContext has it.
+  void run(uint64_t step, int shard, bool together, Tiles tiles, uint32_t* nonfinite_word) {
     if (current_ == nullptr || !fits(*current_)) bind();
     for (Reordered& image : current_->reordered) reorder(image);
     context_.set_step(step, shard);
     context_.set_tiles(tiles);
+    context_.set_nonfinite_word(nonfinite_word);
     context_.set_more_follow(together && op_.with_next);
     current_->prepared->run(context_);
     if (op_.lod_from >= 0 && !current_->sets_lod) pass_on_lod();

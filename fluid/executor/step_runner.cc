@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <atomic>
 #include <variant>
 
 #include "base/shard_tree.h"
 #include "fluid/executor/finite_checks_impl.h"
 #include "fluid/executor/step_runner_impl.h"
+#include "fluid/executor/unseen_steps_impl.h"
 #include "fluid/kernels/device_kernels.h"
 
 namespace fleet::fluid {
@@ -23,11 +25,17 @@ bool is_head_fed(const Plan& plan) {
 
 }  // namespace
 
-StepRunner::StepRunner(std::shared_ptr<const Plan> plan, Scope& scope)
+StepRunner::StepRunner(std::shared_ptr<const Plan> plan, Scope& scope, UnseenSteps& unseen)
     : plan_(std::move(plan)),
       home_(plan_, scope),
       results_(home_),
-      head_is_fed_(is_head_fed(*plan_)) {}
+      head_is_fed_(is_head_fed(*plan_)),
+      unseen_(unseen),
+      words_(make_shared_words(plan_->key().place, 2 * home_.finite_checks().words())) {}
+
+StepRunner::~StepRunner() {
+  unseen_.forget(home_.finite_checks());
+}
 
 // One shard of the step, in this workspace or a lane's.
 void StepRunner::run_shard(Workspace& lane, const Workspace::Step& step, int part, int parts) {
@@ -167,12 +175,22 @@ bool StepRunner::run_graph(const Workspace::Step& step, int parts) {
 }
 
 bool StepRunner::is_waited_for(const Workspace::Step& step, bool later) const {
-  const bool looked_at = step.watch != nullptr || step.check_nan_inf || step.profile != nullptr;
-  return looked_at || (!later && !plan_->fetches().empty());
+  const bool looked_at = step.check_nan_inf || step.profile != nullptr;
+  return plan_->key().place.is_cpu() || looked_at || (!later && !plan_->fetches().empty());
 }
 
-std::vector<Tensor> StepRunner::run(const Workspace::Step& step, bool later) {
+// Of a step that nobody watches, what the device says is not told of a later one either.
+uint32_t* StepRunner::words_for(const Workspace::Step& step) {
+  const size_t count = home_.finite_checks().words();
+  if (step.watch != nullptr) second_words_ = !second_words_;
+  uint32_t* const words = words_.get() + (second_words_ ? count : 0);
+  for (size_t i = 0; step.watch != nullptr && i < count; ++i) std::atomic_ref(words[i]).store(0);
+  return words;
+}
+
+std::vector<Tensor> StepRunner::run(Workspace::Step step, bool later) {
   const Place& place = plan_->key().place;
+  step.nonfinite_words = words_for(step);
   if (!place.is_cpu()) {
     enter_place(place);
     home_.fetch_persistables_in();
@@ -191,9 +209,10 @@ std::vector<Tensor> StepRunner::run(const Workspace::Step& step, bool later) {
   const bool waits = is_waited_for(step, later);
   if (waits && !place.is_cpu()) synchronize_stream(place, home_.stream());
   home_.release_feeds();
-  if (!waits) return results;
-  const bool told = home_.take_nonfinite_word();
-  if (told && step.watch != nullptr) home_.finite_checks().watch_parameters(step);
+  unseen_.look();
+  if (step.watch == nullptr) return results;
+  unseen_.leave(home_.finite_checks(), step, waits ? nullptr : mark_device(place));
+  if (waits) unseen_.look();
   return results;
 }
 

@@ -11,10 +11,15 @@
 
 namespace fleet::fluid {
 
-// Used by one thread at a time. The scope must outlive it.
+class UnseenSteps;
+
+// Used by one thread at a time. The scope and the steps unseen must outlive it.
 class StepRunner {
  public:
-  StepRunner(std::shared_ptr<const Plan> plan, Scope& scope);
+  StepRunner(std::shared_ptr<const Plan> plan, Scope& scope, UnseenSteps& unseen);
+  ~StepRunner();
+  StepRunner(const StepRunner&) = delete;
+  StepRunner& operator=(const StepRunner&) = delete;
 
   const Plan& plan() const { return home_.plan(); }
   Scope& scope() const { return home_.scope(); }
@@ -22,11 +27,14 @@ class StepRunner {
 
   // One step; returns the fetched tensors, which share no memory with the workspace. `later`:
   // those of a device may stay there, and may not be made yet. The device may still work on the
-  // step when it returns, unless something was fetched now or is to be looked at.
-  std::vector<Tensor> run(const Workspace::Step& step, bool later = false);
+  // step when it returns, unless something was fetched now or is to be looked at. The step's watch
+  // is told of what the device found in it then, else at the end of the executor's next step, or
+  // when somebody looks at the steps unseen.
+  std::vector<Tensor> run(Workspace::Step step, bool later = false);
 
  private:
   bool is_waited_for(const Workspace::Step& step, bool later) const;
+  uint32_t* words_for(const Workspace::Step& step);
   // The whole of a step on a device, by what it recorded of one; false: it is to be run op by op.
   bool run_graph(const Workspace::Step& step, int parts);
   void run_op_by_op(const Workspace::Step& step, int parts);
@@ -47,6 +55,10 @@ class StepRunner {
   ShardResults results_;
   bool head_is_fed_;                  // an op before the shards touches what is fed
   std::unique_ptr<StepGraph> graph_;  // made when first needed
+  UnseenSteps& unseen_;
+  // What the device says of two steps in turn.
+  std::shared_ptr<uint32_t> words_;
+  bool second_words_ = false;
   // Where other threads run shards, and those threads; made when first needed.
   std::vector<std::unique_ptr<Workspace>> lanes_;
   std::unique_ptr<ShardThreads> threads_;

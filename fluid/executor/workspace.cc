@@ -29,7 +29,6 @@ Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* 
   scope_revision_ = scope_.revision();
   buffers_.resize(static_cast<size_t>(plan_->buffer_count()));
   const Place place = plan_->key().place;
-  nonfinite_word_ = outer_ != nullptr ? outer_->nonfinite_word_ : make_shared_word(place);
   if (outer_ != nullptr) {
     stream_ = outer_->stream_;
   } else if (!place.is_cpu()) {
@@ -79,9 +78,8 @@ void Workspace::add_runner(size_t k) {
     block_runners_.back() = BlockRunner::make(*this, static_cast<int>(k));
   } else if (!remote && !op.copies && op.schema->run_by != RunBy::kShards) {
     void* const stream = op.place.is_cpu() ? nullptr : stream_.get();
-    runners_.back() =
-        std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs), buffers_,
-                                   scratch_of(op), stream, nonfinite_word_.get());
+    runners_.back() = std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs),
+                                                 buffers_, scratch_of(op), stream);
   }
 }
 
@@ -180,11 +178,8 @@ void Workspace::release_feeds() {
   }
 }
 
-bool Workspace::take_nonfinite_word() {
-  return std::atomic_ref(*nonfinite_word_).exchange(0) != 0;
-}
-
 void Workspace::run_ops(const Step& step, int begin, int end, int shard) {
+  communication_.forget_unstarted();
   if (step.profile == nullptr) {
     const bool together = !step.check_nan_inf;
     for (int k = begin; k < end;) {
@@ -199,6 +194,7 @@ void Workspace::run_ops(const Step& step, int begin, int end, int shard) {
   } else {
     for (int k = begin; k < end; ++k) measure_op(step, k, shard);
   }
+  communication_.start_all();
 }
 
 // How many ops from k on run at once. Each is one thread's: where they are few, sharing the tiles
@@ -223,12 +219,14 @@ void Workspace::run_beside(const Step& step, int k, int count, int shard) {
 
 void Workspace::run_op(const Step& step, int k, int shard, bool together) {
   OpRunner* runner = runners_[static_cast<size_t>(k)].get();
+  communication_.go_on();
   if (BlockRunner* block = block_runners_[static_cast<size_t>(k)].get()) {
+    communication_.start_all();
     block->run(step, shard);
     if (step.watch != nullptr) finite_checks_->watch(step, k, 0);
     return;
   }
-  if (plan_->ops()[static_cast<size_t>(k)].copies) return copy(k);
+  if (plan_->ops()[static_cast<size_t>(k)].copies) return copy(step, k);
   if (runner == nullptr) {
     communication_.run(step.runtime, k, step.number, shard);
     return;
@@ -236,11 +234,12 @@ void Workspace::run_op(const Step& step, int k, int shard, bool together) {
   if (plan_->communicates()) communication_.wait_before(k);
   if (communication_.calls(k)) communication_.run(step.runtime, k, step.number, shard);
   try {
-    runner->run(step.number, shard, together, step.tiles);
+    runner->run(step.number, shard, together, step.tiles, step.nonfinite_words);
   } catch (const std::bad_alloc&) {
     if (plan_->ops()[static_cast<size_t>(k)].place.is_cpu()) throw;
     throw_no_memory(k);
   }
+  if (step.check_nan_inf && step.runtime != nullptr) step.runtime->wait_for_leads();
   if (step.check_nan_inf) finite_checks_->check_outputs(k, step.number, runner->written());
   if (step.watch != nullptr) finite_checks_->watch(step, k, runner->written());
 }
@@ -281,11 +280,46 @@ void Workspace::throw_no_memory(int k) const {
                       "(MinimizeOptions::checkpoints), or use a device with more memory"});
 }
 
-void Workspace::copy(int k) {
+void Workspace::copy(const Step& step, int k) {
   const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
   if (plan_->communicates()) communication_.wait_before(k);
   const int to = op.outputs.front();
-  copy_value(value(op.inputs.front()), value(to), plan_->vars()[static_cast<size_t>(to)].place);
+  const Place& place = plan_->vars()[static_cast<size_t>(to)].place;
+  if (op.staged && (place.is_cpu() ? copy_later(k) : copy_to_device(k))) return;
+  if (place.is_cpu() && step.runtime != nullptr) step.runtime->wait_for_leads();
+  copy_value(value(op.inputs.front()), value(to), place);
+}
+
+// Begins to copy a tensor to where the runtime reads it. False for other values.
+bool Workspace::copy_later(int k) {
+  const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
+  const auto* from = std::get_if<Tensor>(&value(op.inputs.front()));
+  if (from == nullptr || from->place().is_cpu() || from->bytes() == 0) return false;
+  auto& copier = to_host_[k];
+  if (copier == nullptr) copier = make_host_copier(from->place());
+  copier->start(from->raw(), from->bytes());
+  Tensor host(from->dtype(), from->shape(), copier->bytes(), 0);
+  host.share_lod(*from);
+  value(op.outputs.front()) = std::move(host);
+  communication_.expect(op.outputs.front(), *copier);
+  return true;
+}
+
+// A tensor that the runtime wrote. False for other values.
+bool Workspace::copy_to_device(int k) {
+  const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
+  const auto* from = std::get_if<Tensor>(&value(op.inputs.front()));
+  if (from == nullptr || !from->initialized() || !from->place().is_cpu()) return false;
+  const int to = op.outputs.front();
+  const Place& place = plan_->vars()[static_cast<size_t>(to)].place;
+  auto& copier = to_device_[k];
+  if (copier == nullptr) copier = make_value_copier(place);
+  if (!std::holds_alternative<Tensor>(value(to))) value(to) = Tensor();
+  auto& made = std::get<Tensor>(value(to));
+  made.reset(from->dtype(), from->shape(), place);
+  copier->copy(made.raw(), from->raw(), from->bytes());
+  made.share_lod(*from);
+  return true;
 }
 
 void Workspace::measure_op(const Step& step, int k, int shard) {
@@ -301,7 +335,10 @@ void Workspace::measure_op(const Step& step, int k, int shard) {
   call.begin = steady_clock().now();
   run_op(step, k, shard, false);
   // The time of the work itself, and not of putting it on the stream.
-  if (!op.place.is_cpu()) synchronize_stream(op.place, stream_.get());
+  if (!op.place.is_cpu()) {
+    if (step.runtime != nullptr) step.runtime->wait_for_leads();
+    synchronize_stream(op.place, stream_.get());
+  }
   call.end = steady_clock().now();
   call.type = op.op->type;
   call.place =

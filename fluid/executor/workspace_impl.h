@@ -1,6 +1,7 @@
 // What one thread needs to run the ops of one plan: values, buffers, prepared kernels.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <utility>
@@ -42,9 +43,13 @@ class Workspace {
     bool check_nan_inf = false;
     Profile* profile = nullptr;  // who measures
     FiniteWatch* watch = nullptr;
-    int threads = 1;   // that may run shards at once
-    Tiles tiles = {};  // of an op, where shards do not run at once
+    CommRuntime* watched_by = nullptr;  // whose the watch is; null: of whoever has the executor
+    int threads = 1;                    // that may run shards at once
+    Tiles tiles = {};                   // of an op, where shards do not run at once
     int tile_threads = 1;
+    // Where the device's updates say that something is not finite, and behind it a word for each
+    // loss (FiniteChecks).
+    uint32_t* nonfinite_words = nullptr;
     bool sums = false;   // what shards make is added up and not divided
     bool graph = false;  // ExecutorOptions::cuda_graph
   };
@@ -73,8 +78,6 @@ class Workspace {
   const FiniteChecks& finite_checks() const { return *finite_checks_; }
   // The stream of the plan's place; null on CPU.
   void* stream() const { return stream_.get(); }
-  // Whether an update of a device wrote what is not finite since the last call.
-  bool take_nonfinite_word();
 
  private:
   void bind_values(Statistics statistics);
@@ -87,7 +90,9 @@ class Workspace {
   };
   Tensor fed_to_device(size_t var, const Tensor& fed, bool stays);
   void bring_home();
-  void copy(int k);
+  void copy(const Step& step, int k);
+  bool copy_later(int k);
+  bool copy_to_device(int k);
   [[noreturn]] void throw_no_memory(int k) const;
   void add_runner(size_t k);
   Scratch& scratch_of(const PlanOp& op);
@@ -108,10 +113,11 @@ class Workspace {
   Scratch scratch_;
   // Of ops that run beside another one, by how many are before them in their row.
   std::vector<std::unique_ptr<Scratch>> beside_scratch_;
-  // What updates say when their work is done, and the stream of the plan's place (null on CPU):
-  // those of the enclosing workspace, where there is one.
-  std::shared_ptr<uint32_t> nonfinite_word_;
+  // Of the plan's place, and of the enclosing workspace, where there is one; null on CPU.
   std::shared_ptr<void> stream_;
+  // By op, of staged copies; made when first needed.
+  std::map<int, std::unique_ptr<HostCopier>> to_host_;
+  std::map<int, std::unique_ptr<FeedCopier>> to_device_;
   CommOps communication_;
   std::vector<std::unique_ptr<OpRunner>> runners_;  // null for communication and block ops
   std::vector<std::unique_ptr<BlockRunner>> block_runners_;

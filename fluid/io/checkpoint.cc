@@ -81,6 +81,7 @@ std::optional<Tensor> load_slice(const Program& program, const VarDesc& var,
 
 void save_persistables(Executor& executor, const std::filesystem::path& directory,
                        const Program& program) {
+  executor.look_at_steps();
   CommRuntime* runtime = runtime_of(program);
   const Program& source = source_of(program, runtime);
   if (runtime == nullptr) return fluid::save_persistables(executor, directory, source);

@@ -212,6 +212,7 @@ void save_inference_model(const std::filesystem::path& directory,
                           const std::vector<std::string>& feeds,
                           const std::vector<Variable>& targets, Executor& executor,
                           const Program& program) {
+  executor.look_at_steps();
   const Scope& scope = executor.scope();
   write_model(directory, inference_model(feeds, targets, program), scope,
               *tables_of_scope(scope, false));
@@ -221,6 +222,7 @@ void save_inference_model(const std::filesystem::path& directory,
                           const std::vector<std::string>& feeds,
                           const std::vector<Variable>& targets, Executor& executor,
                           const Program& program, CommRuntime& runtime) {
+  executor.look_at_steps();
   const InferenceModel model = inference_model(feeds, targets, program);
   const auto values = model_values(model.program, runtime, false);
   Scope gathered(&executor.scope());
@@ -254,6 +256,7 @@ void load_paddle_persistables(const std::filesystem::path& directory, Executor& 
 
 void save_paddle_persistables(const std::filesystem::path& directory, Executor& executor,
                               const Program& program, const std::string& params) {
+  executor.look_at_steps();
   save_paddle_persistables(directory, executor.scope(), program, params);
 }
 

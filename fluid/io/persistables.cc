@@ -151,6 +151,7 @@ void require_value_here(const Scope& scope, const std::string& name) {
 
 void save_persistables(Executor& executor, const std::filesystem::path& directory,
                        const Program& program) {
+  executor.look_at_steps();
   save_persistables(executor.scope(), directory, program);
 }
 

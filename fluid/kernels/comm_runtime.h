@@ -57,6 +57,10 @@ class CommToken {
   virtual bool done() const = 0;
   // Blocks until done; throws PeerError. Called on the thread that runs the step.
   virtual void wait() = 0;
+  // Where the results are on a device: what this thread puts there next finds them, and the host
+  // does not wait. wait() is still to be called, and tells how it ended. False where that cannot
+  // be.
+  virtual bool lead_device() { return false; }
 };
 
 // Used by one thread at a time. Errors are thrown as fleet::Error at the blocking call.
@@ -73,6 +77,9 @@ class CommRuntime : public ProgramRuntime, public Keeper {
   // device. Asked before a program with such ops is compiled, by every process of the job that runs
   // it; may wait for the others.
   virtual bool sums_on(const Place&) { return false; }
+  // Before the host waits for such a device: waits for the operations whose results the device
+  // waits for (CommToken::lead_device), as CommToken::wait() does.
+  virtual void wait_for_leads() {}
 
   // Brackets each run of a program that has communication ops.
   virtual void begin_step(const Program& program, uint64_t step) = 0;

@@ -1,7 +1,11 @@
 #include "fluid/kernels/device_kernels.h"
 
+#include <vector>
+
 #include "fluid/core/device_memory.h"
+#include "fluid/core/nonfinite.h"
 #include "fluid/kernels/device_kernels_impl.h"
+#include "fluid/kernels/functions/nonfinite_word.h"
 
 namespace fleet::fluid {
 namespace {
@@ -54,8 +58,15 @@ bool redraws_when_repeated(std::string_view op) {
   return built_in::redraws_when_repeated(op);
 }
 
-std::shared_ptr<uint32_t> make_shared_word(const Place& place) {
-  return has_streams(place) ? built_in::make_shared_word(place) : std::make_shared<uint32_t>(0);
+std::shared_ptr<uint32_t> make_shared_words(const Place& place, size_t count) {
+  if (has_streams(place)) return built_in::make_shared_words(place, count);
+  const auto words = std::make_shared<std::vector<uint32_t>>(count);
+  return {words, words->data()};
+}
+
+void note_nonfinite_on_device(const Tensor& tensor, uint32_t* word, void* stream) {
+  if (stream != nullptr) return built_in::note_nonfinite(tensor, word, stream);
+  if (const auto found = first_nonfinite(tensor)) *word = word_of_nonfinite(*found);
 }
 
 }  // namespace fleet::fluid

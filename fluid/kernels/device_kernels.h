@@ -40,8 +40,12 @@ bool redraws_when_repeated(std::string_view op);
 // convert_half (fluid/kernels/half/convert.h) on a device with streams.
 void convert_half_on_device(const Tensor& from, Tensor& to, void* stream);
 
-// 0, in host memory that kernels on the place's streams may write (KernelContext::nonfinite_word).
-// What they wrote is there when their stream was waited for.
-std::shared_ptr<uint32_t> make_shared_word(const Place& place);
+// So many words, each 0, in host memory that kernels on the place's streams may write
+// (KernelContext::nonfinite_word). What they wrote is there when their stream was waited for.
+std::shared_ptr<uint32_t> make_shared_words(const Place& place, size_t count);
+
+// When the stream comes to it: sets such a word to word_of_nonfinite() (functions/nonfinite_word.h)
+// of an element of a float32 or float64 tensor on the device that is not finite, if there is one.
+void note_nonfinite_on_device(const Tensor& tensor, uint32_t* word, void* stream);
 
 }  // namespace fleet::fluid

@@ -15,6 +15,7 @@ bool begin_recording(const Place& place, void* stream);
 std::shared_ptr<void> end_recording(const Place& place, void* stream);
 void run_recorded(const Place& place, void* recorded, void* stream, uint64_t step);
 bool redraws_when_repeated(std::string_view op);
-std::shared_ptr<uint32_t> make_shared_word(const Place& place);
+std::shared_ptr<uint32_t> make_shared_words(const Place& place, size_t count);
+void note_nonfinite(const Tensor& tensor, uint32_t* word, void* stream);
 
 }  // namespace fleet::fluid::built_in

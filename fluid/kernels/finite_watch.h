@@ -21,7 +21,8 @@ class FiniteWatch {
  public:
   virtual ~FiniteWatch() = default;
   // The loss of a step (of one of its logical shards), or a parameter that an update op has just
-  // written; of parameters on a device, when the step's work is done. With dynamic loss scaling
+  // written. Of what is on a device it is told at the end of the step where something is fetched at
+  // once, else at the end of the next step or in Executor::look_at_steps. With dynamic loss scaling
   // (fluid/mixed_precision) losses are not told, since steps with gradients that are not finite are
   // skipped, but such gradients when the factor is 1. What it throws ends the step.
   virtual void on_nonfinite(const Nonfinite& found) = 0;

@@ -61,6 +61,10 @@ class CollectiveRuntime::Token : public fluid::CommToken {
   void wait() override {
     for (size_t i = first_; i < end_ && !over(); ++i) reducer_.wait(i);
   }
+  bool lead_device() override {
+    for (size_t i = first_; i < end_ && !over(); ++i) reducer_.lead(i);
+    return true;
+  }
 
  private:
   bool over() const { return generation_ != reducer_.generation(); }
@@ -185,15 +189,20 @@ void CollectiveRuntime::say_step(const fluid::CommCall* call) {
 // In one order at all ranks: first what is dense, then the rows.
 void CollectiveRuntime::finish_sums() {
   reducer_->finish();
-  if (device_reducer_) device_reducer_->finish();
+  if (device_reducer_) device_reducer_->lead_all();
   if (!rows_->pending()) return;
   row_gradients_ = rows_->gradients();
   rows_->finish(contribution_factor());
 }
 
+void CollectiveRuntime::wait_for_leads() {
+  if (device_reducer_) device_reducer_->wait_for_leads();
+}
+
 void CollectiveRuntime::end_step(const fluid::Program&, uint64_t) {
   say_step(nullptr);
   finish_sums();
+  wait_for_leads();
   if (!stepping_) return;
   agreement_->finish();
   stepping_ = false;

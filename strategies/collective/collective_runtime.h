@@ -106,6 +106,7 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   // fluid::CommRuntime
   fluid::StepShards shards() const override;
   bool sums_on(const fluid::Place& place) override;
+  void wait_for_leads() override;
   void begin_step(const fluid::Program& program, uint64_t step) override;
   void end_step(const fluid::Program& program, uint64_t step) override;
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;

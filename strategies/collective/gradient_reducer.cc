@@ -48,8 +48,8 @@ GradientReducer::GradientReducer(transport::CollectiveCommunicator& communicator
 
 void GradientReducer::begin_step(uint64_t step) {
   // What a step that ended early left under way.
-  for (; next_delivery_ < used_buckets_ && buckets_[next_delivery_].started; ++next_delivery_) {
-    deliver(buckets_[next_delivery_]);
+  for (; next_end_ < used_buckets_ && buckets_[next_end_].started; ++next_end_) {
+    end(buckets_[next_end_]);
   }
   step_ = step;
   factor_.reset();
@@ -57,7 +57,7 @@ void GradientReducer::begin_step(uint64_t step) {
   next_slots_.assign(static_cast<size_t>(local_shards_), 0);
   started_ = 0;
   used_buckets_ = 0;
-  next_delivery_ = 0;
+  next_end_ = 0;
   slots_.clear();
 }
 
@@ -85,7 +85,7 @@ size_t GradientReducer::add(int local_shard, ElementType type, const void* in, v
 
 void GradientReducer::sum_at_once(std::span<const double* const> shards, double* out,
                                   size_t count) {
-  start_all();
+  start_to(used_buckets_);
   Bucket& bucket = next_bucket(ElementType::kFloat64);
   bucket.at_once = true;
   bucket.bytes = count * sizeof(double);
@@ -105,31 +105,53 @@ void GradientReducer::sum_at_once(std::span<const double* const> shards, double*
       communicator_.all_reduce(layout_, bucket.type, parts, out, count,
                                {.phase = "sum of shards", .step = static_cast<int64_t>(step_)});
   wait_for(bucket.token, options_);
-  bucket.delivered = true;
+  bucket.delivered = bucket.ended = true;
 }
 
 bool GradientReducer::test(size_t gradient) {
   Bucket& bucket = buckets_[slots_[gradient].bucket];
-  return bucket.delivered || (bucket.started && bucket.token.test());
+  return bucket.ended || (bucket.started && bucket.token.test());
 }
 
 void GradientReducer::wait(size_t gradient) {
-  const size_t wanted = slots_[gradient].bucket;
-  for (size_t i = 0; i <= wanted; ++i) {
-    if (!buckets_[i].started) start(buckets_[i]);
-  }
-  deliver(buckets_[wanted]);
+  start_to(slots_[gradient].bucket + 1);
+  end(buckets_[slots_[gradient].bucket]);
 }
 
-void GradientReducer::start_all() {
-  for (size_t i = 0; i < used_buckets_; ++i) {
+void GradientReducer::lead(size_t gradient) {
+  start_to(slots_[gradient].bucket + 1);
+  lead(buckets_[slots_[gradient].bucket]);
+}
+
+void GradientReducer::lead_all() {
+  start_to(used_buckets_);
+  for (size_t i = next_end_; i < used_buckets_; ++i) lead(buckets_[i]);
+}
+
+void GradientReducer::lead(Bucket& bucket) {
+  if (bucket.delivered) return;
+  if (bucket.token.lead_compute()) {
+    deliver(bucket);
+  } else {
+    end(bucket);
+  }
+}
+
+void GradientReducer::wait_for_leads() {
+  for (size_t i = next_end_; i < used_buckets_; ++i) {
+    if (buckets_[i].delivered) end(buckets_[i]);
+  }
+}
+
+void GradientReducer::start_to(size_t bucket) {
+  for (size_t i = 0; i < bucket; ++i) {
     if (!buckets_[i].started) start(buckets_[i]);
   }
 }
 
 void GradientReducer::finish() {
-  start_all();
-  for (; next_delivery_ < used_buckets_; ++next_delivery_) deliver(buckets_[next_delivery_]);
+  start_to(used_buckets_);
+  for (; next_end_ < used_buckets_; ++next_end_) end(buckets_[next_end_]);
 }
 
 // Where the next gradient goes. Depends on sizes and types only, so that all ranks agree.
@@ -155,7 +177,7 @@ GradientReducer::Bucket& GradientReducer::next_bucket(ElementType type) {
   bucket.bytes = 0;
   bucket.first_slot = slots_.size();
   bucket.slots = 0;
-  bucket.full = bucket.started = bucket.delivered = bucket.at_once = false;
+  bucket.full = bucket.started = bucket.delivered = bucket.ended = bucket.at_once = false;
   bucket.lone = nullptr;
   bucket.token = {};
   return bucket;
@@ -254,9 +276,14 @@ void GradientReducer::round_for_wire(Bucket& bucket, std::vector<const void*>& p
   }
 }
 
-void GradientReducer::deliver(Bucket& bucket) {
-  if (bucket.delivered) return;
+void GradientReducer::end(Bucket& bucket) {
+  if (bucket.ended) return;
   wait_for(bucket.token, options_);
+  bucket.ended = true;
+  if (!bucket.delivered) deliver(bucket);
+}
+
+void GradientReducer::deliver(Bucket& bucket) {
   bucket.delivered = true;
   if (!factor_) factor_ = options_.factor ? options_.factor() : 1.0;
   for (size_t i = 0; i < bucket.slots; ++i) {
@@ -312,8 +339,8 @@ std::vector<ReductionShape> GradientReducer::shapes_of(std::span<const Reduction
 
 // Any token moves all operations of the communicator on.
 void GradientReducer::poll() {
-  for (size_t i = next_delivery_; i < used_buckets_; ++i) {
-    if (!buckets_[i].started || buckets_[i].delivered) continue;
+  for (size_t i = next_end_; i < used_buckets_; ++i) {
+    if (!buckets_[i].started || buckets_[i].ended) continue;
     (void)buckets_[i].token.test();
     return;
   }

@@ -63,7 +63,7 @@ class GradientReducer {
 
   // The next gradient of a local shard, counted from 0; shards come one after the other. `in` is
   // free again on return, unless this is the last shard; then `in`, and `out`, where the sum goes,
-  // belong to the reducer until wait() or finish(). They may be the same. The result is the
+  // belong to the reducer until wait(), lead() or finish(). They may be the same. The result is the
   // gradient's number in this step.
   size_t add(int local_shard, transport::ElementType type, const void* in, void* out, size_t count);
 
@@ -75,6 +75,13 @@ class GradientReducer {
   bool test(size_t gradient);
   // Waits until the sum of that gradient is in its `out`; starts its bucket, full or not.
   void wait(size_t gradient);
+  // The same, but what the calling thread puts on the device next waits instead of the host, where
+  // the communicator is one of devices that can.
+  void lead(size_t gradient);
+  // The same of all gradients that were added.
+  void lead_all();
+  // Waits for the sums that lead() has handed on.
+  void wait_for_leads();
   // Waits for all gradients of the step.
   void finish();
 
@@ -105,7 +112,8 @@ class GradientReducer {
     size_t slots = 0;
     bool full = false;
     bool started = false;
-    bool delivered = false;
+    bool delivered = false;  // or will be, when the device comes to it
+    bool ended = false;      // and the host has seen it
     bool at_once = false;
     std::vector<Buffer> shards;  // what each local shard gave
     const void* lone = nullptr;  // the only gradient of the only shard, used where it is
@@ -120,10 +128,12 @@ class GradientReducer {
   void begin_bucket(transport::ElementType type, size_t bytes);
   void store(Bucket& bucket, const Slot& slot, int local_shard, const void* in);
   void start(Bucket& bucket);
-  void start_all();
   std::vector<const void*> node_sums(Bucket& bucket, size_t count);
   void round_for_wire(Bucket& bucket, std::vector<const void*>& parts, size_t count) const;
   bool is_rounded(const Bucket& bucket) const;
+  void start_to(size_t bucket);
+  void lead(Bucket& bucket);
+  void end(Bucket& bucket);
   void deliver(Bucket& bucket);
   void adjust(transport::ElementType type, void* out, size_t count);
   void poll();
@@ -141,7 +151,7 @@ class GradientReducer {
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;  // the first used_buckets_ are this step's
   size_t used_buckets_ = 0;
-  size_t next_delivery_ = 0;
+  size_t next_end_ = 0;
 };
 
 }  // namespace fleet::strategies

@@ -69,6 +69,7 @@ class CollectiveJobRuntime final : public StrategyRuntime {
 
   fluid::StepShards shards() const override { return ops_.shards(); }
   bool sums_on(const fluid::Place& place) override { return ops_.sums_on(place); }
+  void wait_for_leads() override { ops_.wait_for_leads(); }
   void begin_step(const fluid::Program& program, uint64_t step) override {
     step_ = step;
     ops_.begin_step(program, step);

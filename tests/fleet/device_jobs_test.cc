@@ -80,9 +80,13 @@ TEST_P(OnADevice, AMachineAloneTrainsToTheBitsOfTheCpu) {
 TEST_P(OnADevice, RanksTrainToTheBitsOfTheCpu) {
   RankJob job{.ranks = 2, .shards = 4};
   const RankOutcome cpu = train_in_ranks(host_, job);
+  const uint64_t before = late_copies();
   const RankOutcome device = train_in_ranks(device_, job);
   EXPECT_EQ(device.losses, cpu.losses);
   EXPECT_EQ(device.persistables, cpu.persistables);
+  if (GetParam() % 5 == 0) {
+    EXPECT_GT(late_copies(), before) << "the device went on meanwhile";
+  }
 }
 
 TEST_P(OnADevice, WorkersOfServersTrainToTheBitsOfTheCpu) {
@@ -92,7 +96,11 @@ TEST_P(OnADevice, WorkersOfServersTrainToTheBitsOfTheCpu) {
                 .transport = transport::TransportChoice::kUnix,
                 .keep_steps = true};
   const ThreadOutcome cpu = train_in_threads(host_, job);
+  const uint64_t before = late_copies();
   const ThreadOutcome device = train_in_threads(device_, job);
+  if (GetParam() % 5 == 0) {
+    EXPECT_GT(late_copies(), before) << "the device went on meanwhile";
+  }
   EXPECT_THAT(cpu.errors, ::testing::IsEmpty());
   EXPECT_THAT(device.errors, ::testing::IsEmpty());
   EXPECT_EQ(device.losses, cpu.losses);

@@ -26,6 +26,7 @@ class Recording : public StrategyRuntime {
   const char* refusal() const override { return "not now"; }
   fluid::StepShards shards() const override { return {1, 2, 3}; }
   bool sums_on(const fluid::Place& place) override { return place == fluid::CUDAPlace(2); }
+  void wait_for_leads() override { calls.emplace_back("wait_for_leads"); }
   void begin_step(const fluid::Program&, uint64_t step) override { begun = step; }
   void end_step(const fluid::Program&, uint64_t step) override { ended = step; }
   void fed(int64_t rows) override { fed_rows = rows; }
@@ -153,6 +154,8 @@ TEST(Forwarding, HandsEveryCallOfARuntimeOn) {
   EXPECT_FALSE(outer.sums_on(fluid::CUDAPlace(1)));
   EXPECT_EQ(outer.checkpoint_program(), &inner->program);
   EXPECT_FALSE(outer.gather_persistables(scope));
+  outer.wait_for_leads();
+  EXPECT_EQ(inner->calls.back(), "wait_for_leads");
 }
 
 TEST(Forwarding, HandsCheckpointsOn) {

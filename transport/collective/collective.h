@@ -70,6 +70,9 @@ class CollectiveOperation {
   virtual bool test() = 0;
   // False while it waits for nothing but this rank's own device, for what was put there before it.
   virtual bool begun() { return true; }
+  // What the calling thread puts on its device next begins when this is done, well or not; wait()
+  // tells which. False where the device cannot wait for it.
+  virtual bool lead_compute() { return false; }
   // Blocks until it is done. After the deadline the communicator is broken; the status names the
   // ranks that did not come.
   virtual Status wait(TimePoint deadline) = 0;
@@ -86,6 +89,7 @@ class [[nodiscard]] CollectiveToken {
 
   bool test() { return !operation_ || operation_->test(); }
   bool begun() { return !operation_ || operation_->begun(); }
+  bool lead_compute() { return operation_ && operation_->lead_compute(); }
   Status wait(TimePoint deadline) { return operation_ ? operation_->wait(deadline) : failed_; }
 
  private:

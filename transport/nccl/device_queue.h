@@ -17,6 +17,9 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
   // True when the work before it is done. Throws Error when the device failed.
   virtual bool done() = 0;
+  // What the calling thread puts on the device next begins when the work before it is done. False
+  // where the device cannot wait for it.
+  virtual bool lead_compute() = 0;
 };
 
 // Everything but events is put on the stream in order, and done later. Memory is the device's. Used

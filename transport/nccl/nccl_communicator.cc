@@ -246,6 +246,16 @@ class Operation : public CollectiveOperation {
     }
   }
 
+  bool lead_compute() override {
+    if (rings_->health().is_broken()) return false;
+    try {
+      return done_ || passage_->after->lead_compute();
+    } catch (const Error& error) {
+      rings_->health().fail(Status(error.code(), error.text()));
+      return false;
+    }
+  }
+
   bool test() override {
     if (done_ || rings_->health().is_broken()) return true;
     try {

@@ -26,6 +26,12 @@ class Event {
     check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord");
   }
   void wait() const { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  bool reached() const {
+    const cudaError_t state = cudaEventQuery(event_);
+    if (state == cudaErrorNotReady) return false;
+    check_cuda(state, "cudaEventQuery");
+    return true;
+  }
   // What is put on the stream next begins after the event.
   void hold(cudaStream_t stream) const {
     check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
@@ -116,6 +122,80 @@ class PinnedCopier final : public FeedCopier {
   size_t next_ = 0;
 };
 
+// The host copies into pinned memory, and the work stream from there to the device.
+class PinnedValueCopier final : public FeedCopier {
+ public:
+  explicit PinnedValueCopier(const Place& place) : place_(place), work_(cuda_work_stream(place)) {}
+  ~PinnedValueCopier() override { cudaStreamSynchronize(work_); }
+
+  void copy(void* to, const void* from, size_t bytes) override {
+    read_.wait();
+    if (bytes <= kSmall || (host_.size() < bytes && !host_.reset(bytes))) {
+      return copy_device_memory(to, place_, from, {}, bytes);
+    }
+    const CudaDeviceGuard guard(place_);
+    std::memcpy(host_.get(), from, bytes);
+    check_cuda(cudaMemcpyAsync(to, host_.get(), bytes, cudaMemcpyHostToDevice, work_),
+               "cudaMemcpyAsync");
+    read_.record(work_);
+  }
+
+ private:
+  Place place_;
+  cudaStream_t work_;
+  Pinned host_;
+  Event read_;
+};
+
+// The work stream copies within the device, and another stream from there to the host, beside what
+// the work stream does next.
+class PinnedHostCopier final : public HostCopier {
+ public:
+  explicit PinnedHostCopier(const Place& place)
+      : place_(place), work_(cuda_work_stream(place)), stream_(cuda_read_stream(place)) {}
+  ~PinnedHostCopier() override { cudaStreamSynchronize(stream_); }
+
+  void start(const void* from, size_t bytes) override {
+    wait();
+    make_room(bytes);
+    const CudaDeviceGuard guard(place_);
+    on_device_ = Buffer(bytes, device_allocator(place_));
+    check_cuda(cudaMemcpyAsync(on_device_.data(), from, bytes, cudaMemcpyDeviceToDevice, work_),
+               "cudaMemcpyAsync");
+    made_.record(work_);
+    made_.hold(stream_);
+    check_cuda(
+        cudaMemcpyAsync(bytes_.data(), on_device_.data(), bytes, cudaMemcpyDeviceToHost, stream_),
+        "cudaMemcpyAsync");
+    arrived_.record(stream_);
+  }
+  bool done() override {
+    if (on_device_ && arrived_.reached()) on_device_ = {};
+    return !on_device_;
+  }
+  void wait() override {
+    if (on_device_) arrived_.wait();
+    on_device_ = {};
+  }
+  const Buffer& bytes() const override { return bytes_; }
+
+ private:
+  void make_room(size_t bytes) {
+    if (bytes_.size() >= bytes) return;
+    const auto pinned = std::make_shared<Pinned>();
+    bytes_ = pinned->reset(bytes) ? Buffer(static_cast<std::byte*>(pinned->get()), bytes, pinned)
+                                  : Buffer(bytes);  // the copy waits for the device then
+  }
+
+  Place place_;
+  cudaStream_t work_;
+  cudaStream_t stream_;
+  Event made_;
+  Event arrived_;
+  Buffer on_device_;  // while it is under way
+  Buffer bytes_;
+};
+
 class CudaPoint final : public DevicePoint {
  public:
   explicit CudaPoint(const Place& place) : place_(place) {
@@ -144,6 +224,16 @@ namespace built_in {
 std::unique_ptr<FeedCopier> make_feed_copier(const Place& place) {
   const CudaDeviceGuard guard(place);
   return std::make_unique<PinnedCopier>(place);
+}
+
+std::unique_ptr<FeedCopier> make_value_copier(const Place& place) {
+  const CudaDeviceGuard guard(place);
+  return std::make_unique<PinnedValueCopier>(place);
+}
+
+std::unique_ptr<HostCopier> make_host_copier(const Place& place) {
+  const CudaDeviceGuard guard(place);
+  return std::make_unique<PinnedHostCopier>(place);
 }
 
 std::unique_ptr<DevicePoint> mark_device(const Place& place) {

@@ -30,6 +30,14 @@ std::unique_ptr<FeedCopier> make_feed_copier(const Place& place) {
   throw_no_cuda(place);
 }
 
+std::unique_ptr<FeedCopier> make_value_copier(const Place& place) {
+  throw_no_cuda(place);
+}
+
+std::unique_ptr<HostCopier> make_host_copier(const Place& place) {
+  throw_no_cuda(place);
+}
+
 std::unique_ptr<DevicePoint> mark_device(const Place& place) {
   throw_no_cuda(place);
 }

@@ -102,6 +102,7 @@ std::shared_ptr<const Plan> PlanCompiler::compile() {
   add_fetches();
   find_whether_shards_are_apart(plan_);
   find_waits();
+  find_staged(plan_);
   find_lod();
   if (plan_.whole_step) plan_buffers(plan_);
   join_rows(plan_);
@@ -348,9 +349,8 @@ std::vector<int> PlanCompiler::memory_read(const PlanOp& op) const {
 }
 
 void PlanCompiler::find_waits() {
-  std::vector<std::vector<int>> read(plan_.ops.size());
-  for (size_t k = 0; k < read.size(); ++k) {
-    if (plan_.ops[k].communication) read[k] = memory_read(plan_.ops[k]);
+  for (PlanOp& op : plan_.ops) {
+    if (op.communication) op.memory_read = memory_read(op);
   }
   for (PlanOp& op : plan_.ops) {
     if (op.communication) continue;
@@ -362,7 +362,7 @@ void PlanCompiler::find_waits() {
           return i >= 0 && std::find(b.begin(), b.end(), i) != b.end();
         });
       };
-      if (shares(op.outputs, read[k]) || shares(op.outputs, other.outputs) ||
+      if (shares(op.outputs, other.memory_read) || shares(op.outputs, other.outputs) ||
           shares(op.inputs, other.outputs)) {
         op.waits.push_back(static_cast<int>(k));
       }

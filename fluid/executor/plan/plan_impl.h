@@ -40,6 +40,9 @@ struct PlanOp {
   Place place;                       // where it runs, and where its variables are (but for
                                      // inputs that OpPlaces::of_input puts elsewhere)
   bool copies = false;               // its input to its output, which is at another place
+  // A copy to the host that only the runtime looks at before it has done its part, so that nobody
+  // waits for it before the runtime is called; or one of what the runtime wrote to a device.
+  bool staged = false;
   // Variables, slot by slot in the order of slot names; -1: an output that nobody wants.
   std::vector<int> inputs;
   std::vector<int> outputs;
@@ -50,6 +53,8 @@ struct PlanOp {
   int beside = 0;
   int before = 0;
   bool communication = false;
+  // Of a communication op: its inputs, and what they are views of.
+  std::vector<int> memory_read = {};
   // The CommRuntime runs first, and fetches the rows of a table that the op's kernel reads.
   bool fetches_table = false;
   // Position among the inputs of the table whose rows it looks up; -1: it looks none up, or is told

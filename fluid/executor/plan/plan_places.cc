@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "fluid/executor/plan/plan_places_impl.h"
@@ -9,6 +10,37 @@ namespace {
 OpRole role_of_copy(OpRole role) {
   if (!has_role(role, OpRole::kLoss)) return role;
   return has_role(role, OpRole::kBackward) ? OpRole::kBackward : OpRole::kForward;
+}
+
+bool contains(const std::vector<int>& vars, int var) {
+  return std::find(vars.begin(), vars.end(), var) != vars.end();
+}
+
+bool share(const std::vector<int>& a, const std::vector<int>& b) {
+  return std::any_of(a.begin(), a.end(), [&b](int var) { return var >= 0 && contains(b, var); });
+}
+
+// Whether the runtime is the first that looks into a variable behind op k, or into views of it, and
+// nobody else does so before the runtime has done its part: who reads what the runtime writes, or
+// writes what it reads, waits for it.
+bool is_for_runtime(const PlanData& plan, size_t k, int var) {
+  std::vector<int> seen = {var};
+  bool taken = false;
+  for (size_t i = k + 1; i < plan.ops.size(); ++i) {
+    const PlanOp& op = plan.ops[i];
+    const bool reads = share(op.inputs, seen) || share(op.block_vars, seen);
+    const bool writes = share(op.outputs, seen);
+    if (!reads && !writes) continue;
+    if (op.communication) {
+      taken = true;
+      if (writes) return true;
+    } else if (reads && op.schema->makes_views) {
+      seen.insert(seen.end(), op.outputs.begin(), op.outputs.end());
+    } else if (reads || !taken) {
+      return false;
+    }
+  }
+  return taken;
 }
 
 const OpSchema& copy_schema() {
@@ -120,6 +152,23 @@ void PlacePlanner::add_copy(int from, int to, OpRole role) {
                        .outputs = {to}});
   plan_.vars[static_cast<size_t>(to)].written = true;
   plan_.copies.push_back(std::move(op));
+}
+
+void find_staged(PlanData& plan) {
+  for (size_t k = 0; k < plan.ops.size(); ++k) {
+    PlanOp& op = plan.ops[k];
+    if (!op.copies) continue;
+    const int from = op.inputs.front();
+    const int to = op.outputs.front();
+    const PlanVar& made = plan.vars[static_cast<size_t>(to)];
+    if (made.place.is_cpu()) {
+      op.staged = !made.in_scope && made.is_dense() && is_for_runtime(plan, k, to);
+    } else {
+      op.staged = std::any_of(plan.ops.begin(), plan.ops.end(), [from](const PlanOp& other) {
+        return other.communication && contains(other.outputs, from);
+      });
+    }
+  }
 }
 
 }  // namespace fleet::fluid

@@ -45,4 +45,7 @@ class PlacePlanner {
   std::vector<State> states_;
 };
 
+// Sets PlanOp::staged, once it is known what ops wait for.
+void find_staged(PlanData& plan);
+
 }  // namespace fleet::fluid

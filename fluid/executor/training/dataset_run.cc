@@ -120,6 +120,7 @@ class DatasetRunner {
       train(*batch);
       trained = true;
     }
+    job_.executor.look_at_steps();
     if (batches_.wait_for(1) == 0) return;
     if (!trained && !goes_on_) throw_alone();
     run_.logger.warning(job_.name,
@@ -167,6 +168,7 @@ class DatasetRunner {
           progress_.batch_over(batch->samples, job_.step(own, batch->feed));
           ++after;
         }
+        own.look_at_steps();
       } catch (...) {
         batches_.stop();
         throw;

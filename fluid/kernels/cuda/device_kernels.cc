@@ -1,4 +1,4 @@
-#include <new>
+#include <memory>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -154,13 +154,15 @@ void run_recorded(const Place&, void* recorded, void* stream, uint64_t step) {
 }
 
 // Mapped, so that nothing is copied in the steps in which no kernel writes it.
-std::shared_ptr<uint32_t> make_shared_word(const Place& place) {
+std::shared_ptr<uint32_t> make_shared_words(const Place& place, size_t count) {
   const CudaDeviceGuard guard(place);
   void* memory = nullptr;
-  check_cuda(cudaHostAlloc(&memory, sizeof(uint32_t), cudaHostAllocMapped | cudaHostAllocPortable),
-             "cudaHostAlloc");
-  auto* word = new (memory) uint32_t(0);
-  return {word, [](uint32_t* given) { cudaFreeHost(given); }};
+  check_cuda(
+      cudaHostAlloc(&memory, count * sizeof(uint32_t), cudaHostAllocMapped | cudaHostAllocPortable),
+      "cudaHostAlloc");
+  auto* const words = static_cast<uint32_t*>(memory);
+  std::uninitialized_fill_n(words, count, 0U);
+  return {words, [](uint32_t* given) { cudaFreeHost(given); }};
 }
 
 }  // namespace built_in

@@ -67,6 +67,15 @@ void convert_half_on_device(const Tensor& from, Tensor& to, void* stream) {
 
 namespace built_in {
 
+void note_nonfinite(const Tensor& tensor, uint32_t* word, void* stream) {
+  const cuda::RawStream raw = static_cast<cuda::Stream*>(stream)->raw();
+  if (tensor.dtype() == DType::kFloat32) {
+    cuda::note_nonfinite(raw, reinterpret_cast<const float*>(tensor.raw()), word, tensor.numel());
+  } else if (tensor.dtype() == DType::kFloat64) {
+    cuda::note_nonfinite(raw, reinterpret_cast<const double*>(tensor.raw()), word, tensor.numel());
+  }
+}
+
 bool redraws_when_repeated(std::string_view op) {
   return op == "dropout";
 }

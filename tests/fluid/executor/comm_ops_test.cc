@@ -7,6 +7,7 @@
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/schema_util.h"
 #include "tests/fluid/executor/mlp.h"
+#include "tests/testing/device/emulated_device.h"
 
 namespace fleet::fluid {
 namespace {
@@ -189,6 +190,136 @@ TEST(CommunicationOps, SendSlicesOfAVariableFromItsOwnMemory) {
   EXPECT_EQ(runtime->slices[1]->raw() - runtime->slices[0]->raw(), 2 * sizeof(float));
   EXPECT_EQ(result[0].data<float>()[5], 84);
   EXPECT_EQ(result[1].data<float>()[5], 30);
+}
+
+// Keeps what it is sent, and how many kernels of the device had run by then.
+class ListeningRuntime : public CommRuntime {
+ public:
+  StepShards shards() const override { return {0, 1, 1}; }
+  void begin_step(const Program&, uint64_t) override {}
+  void end_step(const Program&, uint64_t) override {}
+  std::unique_ptr<CommToken> run(const CommCall& call) override {
+    std::string words = call.op.type;
+    for (const Value* value : call.inputs) words += " " + std::get<Tensor>(*value).to_string();
+    heard.push_back(words);
+    kernels.push_back(fleet::testing::device_kernels_run() - before);
+    return nullptr;
+  }
+
+  uint64_t before = 0;
+  std::vector<std::string> heard;
+  std::vector<uint64_t> kernels;
+};
+
+// What is sent comes from the device while that goes on, whole or in slices, and in order.
+TEST(CommunicationOps, OfADeviceDoNotWaitForWhatTheyRead) {
+  fleet::testing::emulate_two_devices();
+  const KernelTable kernels =
+      fleet::testing::kernels_with_device_ops([](const std::string& op) { return op == "scale"; });
+  Program program;
+  Block& block = program.global_block();
+  for (const char* name : {"x", "a", "b", "b0", "b1", "c"}) {
+    VarDesc var;
+    var.name = name;
+    var.shape = Shape{name[1] == '\0' ? 2 : 1, 1};
+    var.is_data = name[0] == 'x';
+    block.add_var(var);
+  }
+  const auto scale = [&block](const char* in, const char* out, double by) {
+    Operator made = op("scale", {{"X", {in}}}, {{"Out", {out}}}, OpRole::kBackward);
+    made.attrs = {{"scale", by}};
+    block.append_op(made);
+  };
+  scale("x", "a", 2.0);
+  block.append_op(op("send", {{"X", {"a"}}}, {}, OpRole::kRpc));
+  scale("x", "b", 3.0);
+  Operator split = op("split_byref", {{"X", {"b"}}}, {{"Out", {"b0", "b1"}}}, OpRole::kDist);
+  split.attrs = {{"sections", std::vector<int64_t>{1, 1}}};
+  block.append_op(split);
+  block.append_op(op("send", {{"X", {"b0", "b1"}}}, {}, OpRole::kRpc));
+  scale("x", "c", 5.0);
+  scale("a", "a", 7.0);
+  block.append_op(op("send_barrier", {}, {}, OpRole::kRpc));
+  Executor executor(CUDAPlace(0), {.kernels = &kernels});
+  const auto runtime = std::make_shared<ListeningRuntime>();
+  executor.set_comm_runtime(runtime);
+  const Feed feed = {{"x", Tensor::from<float>({1, 2}, {2, 1})}};
+  for (int step = 0; step < 2; ++step) {
+    runtime->heard.clear();
+    runtime->kernels.clear();
+    runtime->before = fleet::testing::device_kernels_run();
+    const auto result = executor.run(program, feed, {Fetch("a"), Fetch("c")});
+    const Tensor a = Tensor::from<float>({2, 4}, {2, 1});
+    const Tensor b0 = Tensor::from<float>({3}, {1, 1});
+    const Tensor b1 = Tensor::from<float>({6}, {1, 1});
+    EXPECT_THAT(
+        runtime->heard,
+        ::testing::ElementsAre("send " + a.to_string(),
+                               "send " + b0.to_string() + " " + b1.to_string(), "send_barrier"));
+    EXPECT_GT(runtime->kernels[0], 1U);
+    EXPECT_GT(runtime->kernels[1], 2U);
+    EXPECT_EQ(result[0].data<float>()[1], 28);
+    EXPECT_EQ(result[1].data<float>()[1], 10);
+  }
+}
+
+// Sums on the device, which waits for the sums itself.
+class LeadingRuntime : public CommRuntime {
+ public:
+  StepShards shards() const override { return {0, 1, 1}; }
+  bool sums_on(const Place&) override { return true; }
+  void wait_for_leads() override { log += " leads"; }
+  void begin_step(const Program&, uint64_t) override { log += "begin"; }
+  void end_step(const Program&, uint64_t) override { log += " end"; }
+  std::unique_ptr<CommToken> run(const CommCall& call) override {
+    log += " " + call.op.type;
+    return std::make_unique<Token>(*this);
+  }
+
+  std::string log;
+
+ private:
+  class Token : public CommToken {
+   public:
+    explicit Token(LeadingRuntime& runtime) : runtime_(runtime) {}
+    bool done() const override { return false; }
+    void wait() override { runtime_.log += " wait"; }
+    bool lead_device() override {
+      runtime_.log += " lead";
+      return true;
+    }
+
+   private:
+    LeadingRuntime& runtime_;
+  };
+};
+
+// What follows on the device does not have the host wait; a copy to the host does, with the job's
+// deadlines, and so does the end of the step.
+TEST(CommunicationOps, OfADeviceAreWaitedForThere) {
+  fleet::testing::emulate_two_devices();
+  const KernelTable kernels =
+      fleet::testing::kernels_with_device_ops([](const std::string& op) { return op == "scale"; });
+  Program program;
+  Block& block = program.global_block();
+  for (const char* name : {"x", "g", "h", "m"}) {
+    VarDesc var;
+    var.name = name;
+    var.shape = Shape{name[0] == 'm' ? 1 : 2};
+    var.is_data = name[0] == 'x';
+    block.add_var(var);
+  }
+  block.append_op(op("scale", {{"X", {"x"}}}, {{"Out", {"g"}}}, OpRole::kBackward));
+  block.append_op(op("c_allreduce_sum", {{"X", {"g"}}}, {{"Out", {"g"}}}, OpRole::kBackward));
+  block.append_op(op("scale", {{"X", {"g"}}}, {{"Out", {"h"}}}, OpRole::kOptimize));
+  block.append_op(op("mean", {{"X", {"h"}}}, {{"Out", {"m"}}}, OpRole::kOptimize));
+  Executor executor(CUDAPlace(0), {.kernels = &kernels});
+  const auto runtime = std::make_shared<LeadingRuntime>();
+  executor.set_comm_runtime(runtime);
+  const auto result =
+      executor.run(program, {{"x", Tensor::from<float>({1, 3}, {2})}}, {Fetch("m")});
+  EXPECT_EQ(result[0].item<float>(), 2);
+  EXPECT_EQ(runtime->log, "begin c_allreduce_sum lead leads wait end");
 }
 
 TEST(CommunicationOps, UseTheRuntimeThatTheProgramCarries) {

@@ -1,12 +1,16 @@
 #include <cmath>
-#include <gtest/gtest.h>
+#include <filesystem>
+#include <gmock/gmock.h>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "fluid/io/persistables.h"
 #include "fluid/kernels/op_library.h"
 #include "fluid/ops/append.h"
 #include "tests/fluid/executor/mlp.h"
+#include "tests/testing/device/emulated_device.h"
 
 namespace fleet::fluid {
 namespace {
@@ -206,6 +210,117 @@ TEST_F(WatchedLate, AnUpdateInAConditionIsToldToo) {
   executor_.run(program, {{"grad", Tensor::from<float>({1, kNan, 3}, {3})}});
   ASSERT_EQ(findings_.all.size(), 1U);
   EXPECT_EQ(findings_.all.front().variable, "weight");
+}
+
+// With kernels for everything on an emulated device, whose steps nobody waits for unless they are
+// fetched.
+class WatchedOnADevice : public ::testing::Test {
+ protected:
+  WatchedOnADevice() {
+    fleet::testing::emulate_two_devices();
+    executor_.emplace(CUDAPlace(0), ExecutorOptions{.kernels = &kernels_});
+    executor_->set_finite_watch(&findings_);
+    executor_->run(mlp_.startup);
+  }
+  static Feed broken(float value) {
+    Feed rows = batch(8, 0);
+    rows.front().second.data<float>()[3] = value;
+    return rows;
+  }
+  // Of losses, by their steps.
+  std::vector<uint64_t> steps() const {
+    std::vector<uint64_t> steps;
+    for (const Nonfinite& found : findings_.all) {
+      if (found.what == Nonfinite::What::kLoss) steps.push_back(found.step);
+    }
+    return steps;
+  }
+
+  Findings findings_;
+  Mlp mlp_;
+  KernelTable kernels_ =
+      fleet::testing::kernels_with_device_ops([](const std::string&) { return true; });
+  std::optional<Executor> executor_;
+};
+
+TEST_F(WatchedOnADevice, ALossIsToldAtTheEndOfTheNextStep) {
+  executor_->run(mlp_.main, batch(8, 0));
+  executor_->run(mlp_.main, broken(kNan));
+  EXPECT_THAT(steps(), ::testing::IsEmpty());
+  (void)executor_->start(mlp_.main, batch(8, 1), {mlp_.cost});
+  EXPECT_THAT(steps(), ::testing::ElementsAre(1U));
+  EXPECT_EQ(findings_.all.back().variable, mlp_.cost);
+  EXPECT_TRUE(std::isnan(findings_.all.back().value));
+}
+
+TEST_F(WatchedOnADevice, ALossIsToldAtOnceWhereTheStepIsFetched) {
+  executor_->run(mlp_.main, broken(kNan), {mlp_.cost});
+  EXPECT_THAT(steps(), ::testing::ElementsAre(0U));
+}
+
+TEST_F(WatchedOnADevice, ALossIsToldBeforeWhatItMadeIsSaved) {
+  executor_->run(mlp_.main, broken(kNan));
+  const std::filesystem::path folder = ::testing::TempDir() + "watched-on-a-device";
+  save_persistables(*executor_, folder, mlp_.main);
+  EXPECT_THAT(steps(), ::testing::ElementsAre(0U));
+  executor_->look_at_steps();
+  EXPECT_THAT(steps(), ::testing::ElementsAre(0U)) << "once";
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(WatchedOnADevice, AStepThatNobodyWatchedIsNotToldOfALaterOne) {
+  executor_->set_finite_watch(nullptr);
+  executor_->run(mlp_.main, broken(kNan));
+  executor_->run(mlp_.startup);
+  executor_->set_finite_watch(&findings_);
+  executor_->run(mlp_.main, batch(8, 0));
+  executor_->look_at_steps();
+  EXPECT_TRUE(findings_.all.empty());
+}
+
+TEST_F(WatchedOnADevice, AStepIsToldToTheWatchThatItHad) {
+  Findings others;
+  executor_->run(mlp_.main, broken(kNan));
+  executor_->set_finite_watch(&others);
+  executor_->look_at_steps();
+  EXPECT_THAT(steps(), ::testing::ElementsAre(0U));
+  EXPECT_TRUE(others.all.empty());
+}
+
+// The watch of a job goes with its runtime.
+class Watching : public CommRuntime {
+ public:
+  StepShards shards() const override { return {0, 1, 1}; }
+  void begin_step(const Program&, uint64_t) override {}
+  void end_step(const Program&, uint64_t) override {}
+  std::unique_ptr<CommToken> run(const CommCall&) override { return nullptr; }
+  FiniteWatch* finite_watch() override { return watch_.get(); }
+
+ private:
+  class OfLosses final : public FiniteWatch {
+    void on_nonfinite(const Nonfinite& found) override {
+      if (found.what == Nonfinite::What::kLoss) throw Stop();
+    }
+  };
+  std::unique_ptr<FiniteWatch> watch_ = std::make_unique<OfLosses>();
+};
+
+TEST_F(WatchedOnADevice, NobodyIsToldOfAJobThatIsOver) {
+  executor_->set_comm_runtime(std::make_shared<Watching>());
+  executor_->run(mlp_.main, broken(kNan));
+  executor_->set_comm_runtime(nullptr);
+  EXPECT_NO_THROW(executor_->look_at_steps());
+  executor_->set_comm_runtime(std::make_shared<Watching>());
+  executor_->run(mlp_.main, broken(kNan));
+  EXPECT_THROW(executor_->look_at_steps(), Stop);
+}
+
+TEST_F(WatchedOnADevice, WhatTheWatchThrowsEndsTheNextStep) {
+  Stopping stop;
+  executor_->set_finite_watch(&stop);
+  executor_->run(mlp_.main, batch(8, 0));
+  EXPECT_NO_THROW(executor_->look_at_steps());
+  EXPECT_THROW(executor_->run(mlp_.main, broken(kNan), {mlp_.cost}), Stop);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <cublas_v2.h>
 #include <new>
+#include <vector>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -55,6 +56,20 @@ namespace fleet::fluid {
 namespace {
 
 constexpr int kDevices = 2;
+
+class HostCopierAtOnce final : public HostCopier {
+ public:
+  void start(const void* from, size_t bytes) override {
+    if (bytes_.size() < bytes) bytes_ = Buffer(bytes);
+    std::memcpy(bytes_.data(), from, bytes);
+  }
+  bool done() override { return true; }
+  void wait() override {}
+  const Buffer& bytes() const override { return bytes_; }
+
+ private:
+  Buffer bytes_;
+};
 
 // What is read before it is written is found by its values, which no test expects.
 class HostAllocator final : public Allocator {
@@ -143,6 +158,14 @@ std::unique_ptr<FeedCopier> make_feed_copier(const Place& place) {
   return make_feed_copier_at_once(place);
 }
 
+std::unique_ptr<FeedCopier> make_value_copier(const Place& place) {
+  return make_feed_copier_at_once(place);
+}
+
+std::unique_ptr<HostCopier> make_host_copier(const Place&) {
+  return std::make_unique<HostCopierAtOnce>();
+}
+
 std::unique_ptr<DevicePoint> mark_device(const Place& place) {
   return point_reached(place);
 }
@@ -173,8 +196,9 @@ void run_recorded(const Place&, void* recorded, void* stream, uint64_t step) {
   static_cast<cuda::Stream*>(stream)->tell_step(step);
   testing::run_again(*static_cast<testing::Work*>(recorded));
 }
-std::shared_ptr<uint32_t> make_shared_word(const Place&) {
-  return std::make_shared<uint32_t>(0);
+std::shared_ptr<uint32_t> make_shared_words(const Place&, size_t count) {
+  const auto words = std::make_shared<std::vector<uint32_t>>(count);
+  return {words, words->data()};
 }
 
 }  // namespace built_in

@@ -34,5 +34,7 @@ void limit_device_memory(size_t bytes);
 // Kernels that have run on devices, and bytes copied to or from them, since the process began.
 uint64_t device_kernels_run();
 uint64_t device_bytes_copied();
+// Copies to the host that were under way while their process did something else.
+uint64_t late_copies();
 
 }  // namespace fleet::testing

@@ -20,13 +20,19 @@ FakeStream& stream_of(NcclStream stream) {
 
 class Event : public DeviceEvent {
  public:
-  Event(std::shared_ptr<FakeStream> stream, uint64_t number)
-      : stream_(std::move(stream)), number_(number) {}
+  Event(std::shared_ptr<FakeStream> stream, uint64_t number, std::shared_ptr<FakeStream> compute)
+      : stream_(std::move(stream)), number_(number), compute_(std::move(compute)) {}
   bool done() override { return stream_->is_done(number_); }
+  bool lead_compute() override {
+    if (compute_ == nullptr) return done();
+    compute_->put([stream = stream_, number = number_] { stream->wait(number); });
+    return true;
+  }
 
  private:
   std::shared_ptr<FakeStream> stream_;
   uint64_t number_;
+  std::shared_ptr<FakeStream> compute_;
 };
 
 void add_to(ElementType type, std::byte* sum, const std::byte* more, size_t count) {
@@ -54,6 +60,10 @@ uint64_t FakeStream::put(std::function<void()> work) {
   work_.push_back(std::move(work));
   changed_.notify_all();
   return ++put_;
+}
+
+void FakeStream::wait(uint64_t number) const {
+  while (!is_done(number)) std::this_thread::yield();
 }
 
 void FakeStream::run() {
@@ -106,12 +116,23 @@ void FakeQueue::multiply(ElementType type, void* values, size_t count, double fa
 }
 
 std::unique_ptr<DeviceEvent> FakeQueue::mark() {
-  return std::make_unique<Event>(stream_, stream_->put([] {}));
+  return std::make_unique<Event>(stream_, stream_->put([] {}), compute_stream_);
+}
+
+void FakeQueue::follow_compute() {
+  if (compute_) stream_->put(compute_);
+  if (compute_stream_ == nullptr) return;
+  stream_->put([compute = compute_stream_.get(), last = compute_stream_->put([] {})] {
+    compute->wait(last);
+  });
+}
+
+void FakeQueue::lead_compute() {
+  if (!FakeQueue::mark()->lead_compute()) finish();
 }
 
 void FakeQueue::finish() noexcept {
-  const uint64_t last = stream_->put([] {});
-  while (!stream_->is_done(last)) std::this_thread::yield();
+  stream_->wait(stream_->put([] {}));
 }
 
 // ---- the ranks

@@ -30,6 +30,7 @@ class FakeStream {
   ~FakeStream();
   uint64_t put(std::function<void()> work);  // its number
   bool is_done(uint64_t number) const { return done_.load() >= number; }
+  void wait(uint64_t number) const;
 
  private:
   void run();
@@ -53,24 +54,27 @@ class FakeQueue : public DeviceQueue {
       : allocator_(allocator),
         stream_(std::make_shared<FakeStream>(std::move(take))),
         compute_(std::move(compute)) {}
+  // What the calling thread puts on the device is put on another stream, which outlives this.
+  explicit FakeQueue(std::shared_ptr<FakeStream> compute_stream) : FakeQueue() {
+    compute_stream_ = std::move(compute_stream);
+  }
 
   void* stream() override { return stream_.get(); }
   Buffer allocate(size_t bytes) override;
-  void follow_compute() override {
-    if (compute_) stream_->put(compute_);
-  }
+  void follow_compute() override;
   void sum(std::span<const ShardRange> nodes, ElementType type, std::span<const void* const> arrays,
            void* out, size_t count) override;
   void copy(void* to, const void* from, size_t bytes) override;
   void clear(void* to, size_t bytes) override;
   void multiply(ElementType type, void* values, size_t count, double factor) override;
   std::unique_ptr<DeviceEvent> mark() override;
-  void lead_compute() override { finish(); }
+  void lead_compute() override;
   void finish() noexcept override;
 
  private:
   Allocator& allocator_;
   std::shared_ptr<FakeStream> stream_;
+  std::shared_ptr<FakeStream> compute_stream_;  // null: work is done when a call returns
   std::function<void()> compute_;
 };
 

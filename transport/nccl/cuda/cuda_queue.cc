@@ -57,10 +57,12 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+// Of a stream, or of what the calling thread computes.
 class Event : public DeviceEvent {
  public:
-  Event(const Stream& stream, cudaStream_t after) {
-    const OnDevice on(stream.device());
+  Event(std::shared_ptr<const Stream> stream, cudaStream_t after, cudaStream_t compute)
+      : stream_(std::move(stream)), compute_(compute) {
+    const OnDevice on(stream_->device());
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     const cudaError_t recorded = cudaEventRecord(event_, after);
     if (recorded == cudaSuccess) return;
@@ -78,8 +80,15 @@ class Event : public DeviceEvent {
     check(state, "cudaEventQuery");
     return true;
   }
+  bool lead_compute() override {
+    const OnDevice on(stream_->device());
+    check(cudaStreamWaitEvent(compute_, event_, 0), "cudaStreamWaitEvent");
+    return true;
+  }
 
  private:
+  std::shared_ptr<const Stream> stream_;
+  cudaStream_t compute_;
   cudaEvent_t event_ = nullptr;
 };
 
@@ -108,7 +117,7 @@ class CudaQueue : public DeviceQueue {
   }
 
   void follow_compute() override {
-    const Event event(*stream_, compute_);
+    const Event event(stream_, compute_, compute_);
     check(cudaStreamWaitEvent(stream_->get(), event.get(), 0), "cudaStreamWaitEvent");
   }
 
@@ -139,14 +148,10 @@ class CudaQueue : public DeviceQueue {
     check(cuda::launch_multiply(type, values, count, factor, stream_->get()), "multiply");
   }
 
-  void lead_compute() override {
-    const Event event(*stream_, stream_->get());
-    const OnDevice on(stream_->device());
-    check(cudaStreamWaitEvent(compute_, event.get(), 0), "cudaStreamWaitEvent");
-  }
+  void lead_compute() override { Event(stream_, stream_->get(), compute_).lead_compute(); }
 
   std::unique_ptr<DeviceEvent> mark() override {
-    return std::make_unique<Event>(*stream_, stream_->get());
+    return std::make_unique<Event>(stream_, stream_->get(), compute_);
   }
 
   void finish() noexcept override { cudaStreamSynchronize(stream_->get()); }

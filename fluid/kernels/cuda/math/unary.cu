@@ -1,6 +1,7 @@
 #include "fluid/kernels/cuda/halves_impl.h"
 #include "fluid/kernels/cuda/launch_impl.h"
 #include "fluid/kernels/cuda/math/unary_loops.h"
+#include "fluid/kernels/functions/nonfinite_word.h"
 
 namespace fleet::fluid::cuda {
 namespace {
@@ -333,6 +334,14 @@ struct CastLoop {
   To* out;
   __device__ To element(int64_t i) const { return static_cast<To>(x[i]); }
 };
+template <class T>
+struct NoteLoop {
+  const T* x;
+  uint32_t* word;
+  __device__ void operator()(int64_t i) const {
+    if (!isfinite(x[i])) *word = word_of_nonfinite(x[i]);
+  }
+};
 template <class Half>
 struct WidenLoop {
   const Half* x;
@@ -459,6 +468,11 @@ void cast(RawStream stream, const From* x, To* out, int64_t n) {
   launch_each(stream, "cast", n, CastLoop<From, To>{x, out});
 }
 
+template <class T>
+void note_nonfinite(RawStream stream, const T* x, uint32_t* word, int64_t n) {
+  launch_each(stream, "note_nonfinite", n, NoteLoop<T>{x, word});
+}
+
 void widen_halves(RawStream stream, bool brain, const uint16_t* x, float* out, int64_t n) {
   const auto put = [&]<class Half>(const Half* words) {
     launch_each(stream, "widen_halves", n, WidenLoop<Half>{words, out});
@@ -497,7 +511,8 @@ void select(RawStream stream, const bool* truth, const T* x, const T* y, T* out,
   template void clip_back(RawStream, const Scalar<T>&, const Scalar<T>&, const T*, const T*, T*, \
                           int64_t);                                                              \
   template void prelu(RawStream, const PreluView&, const T*, const T*, T*);                      \
-  template void prelu_back(RawStream, const PreluView&, const T*, const T*, const T*, T*, T*)
+  template void prelu_back(RawStream, const PreluView&, const T*, const T*, const T*, T*, T*);   \
+  template void note_nonfinite(RawStream, const T*, uint32_t*, int64_t)
 FLEET_INSTANTIATE(float);
 FLEET_INSTANTIATE(double);
 #undef FLEET_INSTANTIATE

@@ -55,6 +55,10 @@ template <class T>
 void prelu_back(RawStream stream, const PreluView& dims, const T* x, const T* alpha, const T* grad,
                 T* x_grad, T* alpha_grad);
 
+// word = word_of_nonfinite() of one of the elements that are not finite. T: float or double.
+template <class T>
+void note_nonfinite(RawStream stream, const T* x, uint32_t* word, int64_t n);
+
 // Between all element types of casts: bool, uint8, int8, int16, int32, int64, float, double.
 // Of 16-bit floats, as their words.
 void widen_halves(RawStream stream, bool brain, const uint16_t* x, float* out, int64_t n);

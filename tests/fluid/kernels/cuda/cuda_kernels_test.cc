@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <limits>
 
 #include "base/strings.h"
 #include "fluid/ops/append.h"
@@ -603,10 +604,31 @@ TEST(CudaTraining, AParameterIsToldThoughTheLossIsFinite) {
   Feed rows = testing::batch(8, 3);
   for (int64_t i = 0; i < 8; ++i) rows.front().second.data<float>()[i * 32] = 1.0F;
   executor.run(net.main, rows);
+  EXPECT_TRUE(findings.all.empty()) << "nobody waited for the step";
+  executor.look_at_steps();
   ASSERT_EQ(findings.all.size(), 1U);
   EXPECT_EQ(findings.all.front().what, Nonfinite::What::kParameter);
   EXPECT_EQ(findings.all.front().variable, weight);
   EXPECT_EQ(findings.all.front().step, 3U);
+}
+
+TEST(CudaTraining, ALossIsToldWithItsStepAtTheEndOfTheNext) {
+  SKIP_WITHOUT_DEVICE();
+  const testing::Mlp net;
+  Findings findings;
+  Executor executor(CUDAPlace(0));
+  executor.set_finite_watch(&findings);
+  executor.run(net.startup);
+  Feed rows = testing::batch(8, 0);
+  rows.front().second.data<float>()[3] = std::numeric_limits<float>::quiet_NaN();
+  executor.run(net.main, rows);
+  EXPECT_TRUE(findings.all.empty()) << "nobody waited for the step";
+  executor.run(net.main, testing::batch(8, 1));
+  ASSERT_FALSE(findings.all.empty());
+  EXPECT_EQ(findings.all.front().what, Nonfinite::What::kLoss);
+  EXPECT_EQ(findings.all.front().variable, net.cost);
+  EXPECT_TRUE(std::isnan(findings.all.front().value));
+  EXPECT_EQ(findings.all.front().step, 0U);
 }
 
 TEST(CudaTraining, TheNetLearnsAsOnTheCpu) {
