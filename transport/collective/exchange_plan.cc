@@ -7,7 +7,6 @@ namespace fleet::transport::collective_detail {
 namespace {
 
 using Node = ExchangePlan::Node;
-using Result = ExchangePlan::Result;
 using Step = ExchangePlan::Step;
 
 class Planner {
@@ -102,7 +101,7 @@ class Planner {
   // The largest node that begins with order[next] and is made up of what is there; returns the
   // place of what follows it.
   size_t take_result(const std::vector<Node>& all, const std::vector<size_t>& order, size_t next,
-                     std::vector<Result>& results) const {
+                     std::vector<ExchangePlan::Result>& results) const {
     size_t contiguous = next + 1;
     while (contiguous < order.size() &&
            all[order[contiguous]].range.begin == all[order[contiguous - 1]].range.end) {
@@ -113,7 +112,7 @@ class Planner {
       const ShardRange range{all[order[next]].range.begin, all[order[last]].range.end};
       if (is_tree_node(range, layout_.shards())) end = last + 1;
     }
-    Result result{all[order[next]], {}, {}};
+    ExchangePlan::Result result{all[order[next]], {}, {}};
     std::vector<ShardRange> parts;
     for (size_t i = next; i < end; ++i) {
       result.inputs.push_back(order[i]);
