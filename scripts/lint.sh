@@ -5,8 +5,8 @@
 # Usage: scripts/lint.sh [BASE]
 #   BASE  commit to compare with; default: the branch point from origin/main, else
 #         the parent commit
-# FLEET_TIDY_SECONDS bounds clang-tidy's time (default 300): files it had no time for are listed.
-# FLEET_HEADER_SECONDS bounds that of the headers (default 150): those left out are counted.
+# FLEET_TIDY_SECONDS bounds clang-tidy's time (default 200): files it had no time for are listed.
+# FLEET_HEADER_SECONDS bounds that of the headers (default 120): those left out are counted.
 #
 # Example: scripts/lint.sh HEAD~3
 
@@ -34,16 +34,25 @@ if [ ${#changed[@]} -gt 0 ]; then
   mkdir -p build/lint
   sed 's/ -include [^ ]*cmake_pch.hxx//' build/dev/compile_commands.json \
     >build/lint/compile_commands.json
-  deadline=$((SECONDS + ${FLEET_TIDY_SECONDS:-300}))
-  for file in "${changed[@]}"; do
-    if [ $SECONDS -ge $deadline ]; then
-      echo "no time left: $file"
-      continue
+  # What it finds in a file is printed at once, since several are checked at a time.
+  # shellcheck disable=SC2317  # xargs calls it
+  tidy() {
+    if [ "$(date +%s)" -ge "$2" ]; then
+      echo "no time left: $1"
+      return 0
     fi
-    grep -q "/$file\"" build/lint/compile_commands.json || continue
-    clang-tidy --quiet -p build/lint --extra-arg=-Wno-unknown-warning-option "$file" \
-      2>/dev/null || status=1
-  done
+    grep -q "/$1\"" build/lint/compile_commands.json || return 0
+    local found good=0
+    found=$(clang-tidy --quiet -p build/lint --extra-arg=-Wno-unknown-warning-option "$1" \
+      2>/dev/null) || good=1
+    [ -z "$found" ] || printf '%s\n' "$found"
+    return "$good"
+  }
+  export -f tidy
+  deadline=$(($(date +%s) + ${FLEET_TIDY_SECONDS:-200}))
+  # shellcheck disable=SC2016  # that shell expands them
+  printf '%s\n' "${changed[@]}" |
+    xargs -P "$(build_jobs)" -I '{}' bash -c 'tidy "$1" "$2"' tidy '{}' "$deadline" || status=1
 fi
 
 # The headers that changed since the base, then those that include one of them, however far.
@@ -76,7 +85,7 @@ for header in "${headers[@]}"; do
   [ -f "build/release/tests/tree/alone/$name.cc" ] || continue
   objects+=("tests/tree/CMakeFiles/public_headers.dir/alone/$name.cc.o")
 done
-deadline=$((SECONDS + ${FLEET_HEADER_SECONDS:-150}))
+deadline=$((SECONDS + ${FLEET_HEADER_SECONDS:-120}))
 build_preset release tree_test
 build/release/bin/tree_test --gtest_brief=1 || status=1
 readonly at_once=16
