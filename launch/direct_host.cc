@@ -79,7 +79,7 @@ class DirectHost : public Host {
       child.passed_fd = write_end.get();
       child.environment.set("FLEET_PROGRESS_FD", str_cat(kPassedFd));
     }
-    if (member.port) ports_.release(*member.port);
+    if (member.port) ports_.lend(*member.port);
     const pid_t pid = spawn_child(child);
     running_.emplace(pid, index);
     listener_->on_started(index, pid);

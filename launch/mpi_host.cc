@@ -228,7 +228,7 @@ void MpiHost::admit(const AgentMessage& hello, int fd) {
   if (rank.channel || rank.ended) return;
   rank.agent = pid;
   rank.last_heard = loop_.now();
-  if (job_.members[index].port) ports_.release(*job_.members[index].port);
+  if (job_.members[index].port) ports_.lend(*job_.members[index].port);
   rank.channel = std::move(channel);
   rank.channel->send(order_for(index).to_message());
   if (asked_) rank.channel->send({.fields = {"kill"}});

@@ -176,6 +176,11 @@ PortReservation PortReservation::any(const std::string& host, int count) {
   return held;
 }
 
+void PortReservation::lend(size_t index) {
+  const int on = 1;
+  ::setsockopt(sockets_.at(index).get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+}
+
 PortReservation PortReservation::of(const std::vector<Endpoint>& endpoints,
                                     const std::string& where) {
   PortReservation held;

@@ -9,10 +9,9 @@
 
 namespace fleet {
 
-// Holds each port with a bound socket that does not listen. release() lets one go just before its
-// owner starts; what remains of the race is the time from there to the owner's own bind(). Ports
-// are chosen below the kernel's ephemeral range where there is room, so that no connect() and no
-// bind(0) of another process can take one in that time.
+// Holds each port with a bound socket that does not listen, and chooses ports below the kernel's
+// ephemeral range where there is room, so that no connect() and no bind(0) of another process takes
+// one.
 class PortReservation {
  public:
   PortReservation() = default;
@@ -25,7 +24,9 @@ class PortReservation {
   static PortReservation of(const std::vector<Endpoint>& endpoints, const std::string& where);
 
   const std::vector<Endpoint>& endpoints() const { return endpoints_; }
-  void release(size_t index) { sockets_.at(index).reset(); }
+  // From now on sockets with SO_REUSEADDR, as those of servers are, may bind the port and listen
+  // there; no other reservation gets it, also when its server has ended and is to be started again.
+  void lend(size_t index);
 
  private:
   std::vector<Endpoint> endpoints_;

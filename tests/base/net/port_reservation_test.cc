@@ -35,15 +35,41 @@ class Ipv6Listener {
   uint16_t port_ = 0;
 };
 
-TEST(PortReservation, PortsDifferAndAreHeldUntilReleased) {
+// Bound to a port of 127.0.0.1; empty where that cannot be.
+FileDescriptor bound_to(uint16_t port, bool reuse) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = reuse ? 1 : 0;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  const int rc = ::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  return rc == 0 ? std::move(socket) : FileDescriptor();
+}
+
+TEST(PortReservation, PortsDifferAndAreHeld) {
   PortReservation held = PortReservation::any("127.0.0.1", 50);
   std::set<uint16_t> ports;
   for (const Endpoint& endpoint : held.endpoints()) ports.insert(endpoint.port);
   EXPECT_EQ(ports.size(), 50U);
   EXPECT_FALSE(ports.contains(0));
   EXPECT_THROW(PortReservation::of({held.endpoints()[3]}, "here"), ResourceError);
-  held.release(3);
-  EXPECT_NO_THROW(PortReservation::of({held.endpoints()[3]}, "here"));
+  EXPECT_FALSE(bound_to(held.endpoints()[3].port, true));
+}
+
+TEST(PortReservation, APortThatIsLentIsItsServersAlone) {
+  PortReservation held = PortReservation::any("127.0.0.1", 1);
+  const uint16_t port = held.endpoints()[0].port;
+  held.lend(0);
+  for (int start = 0; start < 2; ++start) {
+    EXPECT_FALSE(bound_to(port, false)) << "as another reservation would";
+    const FileDescriptor server = bound_to(port, true);
+    ASSERT_TRUE(server);
+    EXPECT_EQ(::listen(server.get(), 1), 0);
+    EXPECT_THROW(PortReservation::of({held.endpoints()[0]}, "here"), ResourceError);
+  }
+  EXPECT_NO_THROW(PortReservation::of({held.endpoints()[0]}, "here")) << "asked for by name";
 }
 
 TEST(PortReservation, NoOutgoingConnectionIsGivenSuchAPort) {
