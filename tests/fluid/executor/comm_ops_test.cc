@@ -214,6 +214,7 @@ class ListeningRuntime : public CommRuntime {
 // What is sent comes from the device while that goes on, whole or in slices, and in order.
 TEST(CommunicationOps, OfADeviceDoNotWaitForWhatTheyRead) {
   fleet::testing::emulate_two_devices();
+  fleet::testing::delay_late_copies(3);
   const KernelTable kernels =
       fleet::testing::kernels_with_device_ops([](const std::string& op) { return op == "scale"; });
   Program program;

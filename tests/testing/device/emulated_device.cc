@@ -25,6 +25,8 @@ constexpr size_t kBytes = size_t{1} << 30;  // of addresses
 std::atomic<uint64_t> g_kernels_run = 0;
 std::atomic<uint64_t> g_bytes_copied = 0;
 std::atomic<uint64_t> g_late_copies = 0;
+std::atomic<uint64_t> g_copies_begun = 0;
+std::atomic<int> g_looks_of_copies = 0;
 
 // The memory of all devices, which only they may touch.
 class Memory {
@@ -91,7 +93,8 @@ class DeviceAllocator final : public Allocator {
   }
 };
 
-// The bytes are there when somebody has looked in vain a few times, or waits.
+// The bytes are there when somebody has looked in vain a few times, how often differs from copy to
+// copy, or waits.
 class LateCopier final : public fluid::HostCopier {
  public:
   void start(const void* from, size_t bytes) override {
@@ -99,11 +102,12 @@ class LateCopier final : public fluid::HostCopier {
     const auto* const begin = static_cast<const std::byte*>(from);
     read_.assign(begin, begin + bytes);
     if (bytes_.size() < bytes) bytes_ = Buffer(bytes);
-    looks_ = 0;
+    const int looks = g_looks_of_copies;
+    looks_left_ = looks > 0 ? looks : 1 + static_cast<int>(g_copies_begun++ % 7);
     under_way_ = true;
   }
   bool done() override {
-    if (under_way_ && ++looks_ == 3) wait();
+    if (under_way_ && --looks_left_ == 0) wait();
     return !under_way_;
   }
   void wait() override {
@@ -117,7 +121,7 @@ class LateCopier final : public fluid::HostCopier {
  private:
   std::vector<std::byte> read_;
   Buffer bytes_;
-  int looks_ = 0;
+  int looks_left_ = 0;
   bool under_way_ = false;
 };
 
@@ -302,6 +306,10 @@ uint64_t device_kernels_run() {
 
 uint64_t device_bytes_copied() {
   return g_bytes_copied;
+}
+
+void delay_late_copies(int looks) {
+  g_looks_of_copies = looks;
 }
 
 uint64_t late_copies() {

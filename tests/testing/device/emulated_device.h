@@ -36,5 +36,7 @@ uint64_t device_kernels_run();
 uint64_t device_bytes_copied();
 // Copies to the host that were under way while their process did something else.
 uint64_t late_copies();
+// After so many looks, from now on, they are there; 0: the number differs from copy to copy.
+void delay_late_copies(int looks);
 
 }  // namespace fleet::testing
