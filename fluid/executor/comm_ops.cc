@@ -64,7 +64,7 @@ bool CommOps::add(size_t k, const std::vector<Value*>& inputs, const std::vector
 void CommOps::run(CommRuntime* runtime, int k, uint64_t step, int shard) {
   wait_for(k);
   unstarted_.push_back({runtime, k, step, shard});
-  if (has_come(k)) start_all();
+  go_on();
 }
 
 bool CommOps::has_come(int k) const {

@@ -26,9 +26,8 @@ class CommOps {
   // True when the runtime has a part in op k: it computes the op, or fetches what its kernel reads.
   bool calls(int k) const { return calls_[static_cast<size_t>(k)]; }
 
-  // Starts op k, once its last run is done, and what it reads has come from the device: later,
-  // then, and before any other op of the runtime. `runtime` may be null for an op whose table has a
-  // keeper.
+  // Starts op k, once its last run is done, what it reads has come from the device, and the ops
+  // before it have begun: later, then. `runtime` may be null for an op whose table has a keeper.
   void run(CommRuntime* runtime, int k, uint64_t step, int shard);
   // A variable is on its way from the device; the copier stays.
   void expect(int var, HostCopier& copier) { arriving_[var] = &copier; }

@@ -226,17 +226,19 @@ void Workspace::run_op(const Step& step, int k, int shard, bool together) {
     if (step.watch != nullptr) finite_checks_->watch(step, k, 0);
     return;
   }
-  if (plan_->ops()[static_cast<size_t>(k)].copies) return copy(step, k);
-  if (runner == nullptr) {
+  const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
+  if (op.copies) return copy(step, k);
+  if (runner != nullptr && plan_->communicates()) communication_.wait_before(k);
+  if (communication_.calls(k)) {
     communication_.run(step.runtime, k, step.number, shard);
-    return;
+    // Nobody waits for rows that are looked up.
+    if (!op.communication) communication_.start_all();
   }
-  if (plan_->communicates()) communication_.wait_before(k);
-  if (communication_.calls(k)) communication_.run(step.runtime, k, step.number, shard);
+  if (runner == nullptr) return;
   try {
     runner->run(step.number, shard, together, step.tiles, step.nonfinite_words);
   } catch (const std::bad_alloc&) {
-    if (plan_->ops()[static_cast<size_t>(k)].place.is_cpu()) throw;
+    if (op.place.is_cpu()) throw;
     throw_no_memory(k);
   }
   if (step.check_nan_inf && step.runtime != nullptr) step.runtime->wait_for_leads();
