@@ -425,6 +425,7 @@ std::vector<std::filesystem::path> Fleet::save_table_delta(fluid::Executor& exe,
                                                            const std::string& table,
                                                            const std::filesystem::path& file) {
   strategies::StrategyRuntime& runtime = *minimized("save_table_delta").rewritten->runtime;
+  exe.look_at_steps();
   if (runtime.keeps_tables()) return runtime.save_table_delta(table, file, exe.scope());
   fluid::io::save_table_delta(exe.scope(), table, file);
   return {file};

@@ -222,6 +222,7 @@ void Workspace::run_op(const Step& step, int k, int shard, bool together) {
   communication_.go_on();
   if (BlockRunner* block = block_runners_[static_cast<size_t>(k)].get()) {
     communication_.start_all();
+    before_host_waits(step);
     block->run(step, shard);
     if (step.watch != nullptr) finite_checks_->watch(step, k, 0);
     return;
@@ -241,9 +242,17 @@ void Workspace::run_op(const Step& step, int k, int shard, bool together) {
     if (op.place.is_cpu()) throw;
     throw_no_memory(k);
   }
-  if (step.check_nan_inf && step.runtime != nullptr) step.runtime->wait_for_leads();
-  if (step.check_nan_inf) finite_checks_->check_outputs(k, step.number, runner->written());
+  if (step.check_nan_inf) {
+    before_host_waits(step);
+    finite_checks_->check_outputs(k, step.number, runner->written());
+  }
   if (step.watch != nullptr) finite_checks_->watch(step, k, runner->written());
+}
+
+// The device may wait for sums of other processes: the host waits for those first, with the job's
+// deadlines.
+void Workspace::before_host_waits(const Step& step) const {
+  if (step.runtime != nullptr && plan_->key().device_sums) step.runtime->wait_for_leads();
 }
 
 // Says whose memory it is: the largest variables, and what steps take beside them.
@@ -288,7 +297,7 @@ void Workspace::copy(const Step& step, int k) {
   const int to = op.outputs.front();
   const Place& place = plan_->vars()[static_cast<size_t>(to)].place;
   if (op.staged && (place.is_cpu() ? copy_later(k) : copy_to_device(k))) return;
-  if (place.is_cpu() && step.runtime != nullptr) step.runtime->wait_for_leads();
+  if (place.is_cpu()) before_host_waits(step);
   copy_value(value(op.inputs.front()), value(to), place);
 }
 
@@ -338,7 +347,7 @@ void Workspace::measure_op(const Step& step, int k, int shard) {
   run_op(step, k, shard, false);
   // The time of the work itself, and not of putting it on the stream.
   if (!op.place.is_cpu()) {
-    if (step.runtime != nullptr) step.runtime->wait_for_leads();
+    before_host_waits(step);
     synchronize_stream(op.place, stream_.get());
   }
   call.end = steady_clock().now();

@@ -91,6 +91,7 @@ class Workspace {
   Tensor fed_to_device(size_t var, const Tensor& fed, bool stays);
   void bring_home();
   void copy(const Step& step, int k);
+  void before_host_waits(const Step& step) const;
   bool copy_later(int k);
   bool copy_to_device(int k);
   [[noreturn]] void throw_no_memory(int k) const;

@@ -68,6 +68,12 @@ Operator op(const char* type, SlotMap inputs, SlotMap outputs, OpRole role) {
   return made;
 }
 
+Operator scale_op(const char* in, const char* out, double by) {
+  Operator made = op("scale", {{"X", {in}}}, {{"Out", {out}}}, OpRole::kBackward);
+  made.attrs = {{"scale", by}};
+  return made;
+}
+
 // y = 2 x, "gradient" g = mean(y), summed by all-reduce; w -= g.
 struct Fixture {
   Program program;
@@ -169,9 +175,7 @@ TEST(CommunicationOps, SendSlicesOfAVariableFromItsOwnMemory) {
     block.add_var(var);
   }
   const auto scale = [&block](const char* in, const char* out, double by) {
-    Operator made = op("scale", {{"X", {in}}}, {{"Out", {out}}}, OpRole::kBackward);
-    made.attrs = {{"scale", by}};
-    block.append_op(made);
+    block.append_op(scale_op(in, out, by));
   };
   scale("x", "y", 2.0);
   Operator split = op("split_byref", {{"X", {"y"}}}, {{"Out", {"y0", "y1"}}}, OpRole::kDist);
@@ -228,9 +232,7 @@ TEST(CommunicationOps, OfADeviceDoNotWaitForWhatTheyRead) {
     block.add_var(var);
   }
   const auto scale = [&block](const char* in, const char* out, double by) {
-    Operator made = op("scale", {{"X", {in}}}, {{"Out", {out}}}, OpRole::kBackward);
-    made.attrs = {{"scale", by}};
-    block.append_op(made);
+    block.append_op(scale_op(in, out, by));
   };
   scale("x", "a", 2.0);
   block.append_op(op("send", {{"X", {"a"}}}, {}, OpRole::kRpc));

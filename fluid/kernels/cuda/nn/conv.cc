@@ -140,7 +140,7 @@ constexpr cudnnDataType_t kType<__half> = CUDNN_DATA_HALF;
 template <>
 constexpr cudnnDataType_t kType<__nv_bfloat16> = CUDNN_DATA_BFLOAT16;
 
-// Whether an algorithm transforms images and filters, which rounds halves on the way.
+// Whether an algorithm transforms images and filters first, and may round halves on the way.
 bool transforms(cudnnConvolutionFwdAlgo_t algorithm) {
   return algorithm >= CUDNN_CONVOLUTION_FWD_ALGO_FFT;
 }

@@ -149,36 +149,37 @@ std::map<std::string, int> joined_on_a_device(const Program& program, const Vari
   return joined;
 }
 
-TEST(RowsOfADevice, AreUpdatesAndWhatIsDoneToGradientsBefore) {
-  constexpr int kLayers = 5;
-  Program main;
-  Program startup;
-  const ProgramGuard programs(main, startup);
-  const unique_name::Guard names;
+// Layers with a weight and a bias each.
+constexpr int kLayers = 5;
+Variable loss_of_layers() {
   Variable hidden = layers::data("x", {8});
   for (int i = 0; i < kLayers; ++i) hidden = layers::fc(hidden, 8, {.act = "tanh"});
-  const Variable loss = layers::mean(hidden);
+  return layers::mean(hidden);
+}
+
+class RowsOfADevice : public ::testing::Test {
+ protected:
+  Program main_;
+  Program startup_;
+  ProgramGuard programs_{main_, startup_};
+  unique_name::Guard names_;
+  Variable loss_ = loss_of_layers();
+};
+
+TEST_F(RowsOfADevice, AreUpdatesAndWhatIsDoneToGradientsBefore) {
   optimizer::SGD sgd({.learning_rate = 0.1, .grad_clip = clip::GradientClipByGlobalNorm(1.0)});
-  sgd.minimize(loss);
-  const auto joined = joined_on_a_device(main, loss);
-  EXPECT_EQ(joined.at("sgd"), 2 * kLayers - 1) << "a weight and a bias each";
+  sgd.minimize(loss_);
+  const auto joined = joined_on_a_device(main_, loss_);
+  EXPECT_EQ(joined.at("sgd"), 2 * kLayers - 1);
   EXPECT_GE(joined.at("elementwise_mul"), kLayers) << "where no result has another's memory";
   EXPECT_EQ(joined.at("tanh"), 0);
 }
 
-TEST(RowsOfADevice, AreTheChecksOfLossScaling) {
-  constexpr int kLayers = 5;
-  Program main;
-  Program startup;
-  const ProgramGuard programs(main, startup);
-  const unique_name::Guard names;
-  Variable hidden = layers::data("x", {8});
-  for (int i = 0; i < kLayers; ++i) hidden = layers::fc(hidden, 8, {.act = "tanh"});
-  const Variable loss = layers::mean(hidden);
+TEST_F(RowsOfADevice, AreTheChecksOfLossScaling) {
   optimizer::SGD sgd({.learning_rate = 0.1});
   auto mixed = mixed_precision::decorate(sgd);
-  mixed.minimize(loss);
-  const auto joined = joined_on_a_device(main, loss);
+  mixed.minimize(loss_);
+  const auto joined = joined_on_a_device(main_, loss_);
   EXPECT_EQ(joined.at("elementwise_div"), 2 * kLayers - 1);
   EXPECT_EQ(joined.at("reduce_sum"), 2 * kLayers - 1);
   EXPECT_EQ(joined.at("sgd"), 2 * kLayers - 1);
